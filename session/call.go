@@ -1,0 +1,173 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// An attempt that gets no answer within a second goes to another endpoint.
+	// Later ones get more time: if the server is slow rather than gone, asking
+	// again and again would only add to its load.
+	firstAttempt = time.Second
+	longAttempt  = 8 * time.Second
+
+	firstPause = 10 * time.Millisecond
+	longPause  = time.Second
+
+	// grace is what a clean-up call gets when the context of its caller is over.
+	grace = 250 * time.Millisecond
+)
+
+// Call runs op, a single request to etcd, until it is answered: each attempt
+// gets a context with a deadline of its own (1 s at first, up to 8 s), and
+// failures that may pass (no answer, no leader, member down, too many requests)
+// are tried again after a jittered pause. It returns early with an error that
+// wraps ctx's when that ends, with the session's when that ends, and with
+// etcd's own answer when that will not change (permission denied, no space).
+// An answer that the lease is unknown ends the session.
+//
+// As op may be run several times, it must be repeatable; see [Doubtful] for
+// what its error says about writes. Safe for concurrent use.
+func (s *Session) Call(ctx context.Context, op func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+
+	err := attempts(ctx, op)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		s.lose(err)
+	}
+	if err != nil && s.Err() != nil {
+		return s.Err()
+	}
+	return err
+}
+
+// Doubtful reports whether a write that failed with err may nevertheless have
+// been applied, or may yet be: the answer was lost, or the request is held up
+// somewhere between here and the server.
+func Doubtful(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch codeOf(err) {
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.NotFound,
+		codes.FailedPrecondition, codes.OutOfRange, codes.ResourceExhausted, codes.Unimplemented:
+		return false
+	}
+	return true
+}
+
+// Grace returns a context for cleaning up on behalf of a caller: it lasts as
+// long as ctx, but for a quarter of a second from now even if ctx is over.
+// Cleaning up on the context that was just cancelled would achieve nothing.
+func Grace(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Done() == nil {
+		return context.WithCancel(ctx)
+	}
+	start := time.Now()
+	graced, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(grace-time.Since(start), cancel)
+	})
+	return graced, func() { stop(); cancel() }
+}
+
+// attempts is Call without a session.
+func attempts(ctx context.Context, op func(context.Context) error) error {
+	limit, pause := firstAttempt, firstPause
+	for {
+		attempt, cancel := context.WithTimeout(ctx, limit)
+		err := op(attempt)
+		timedOut := attempt.Err() != nil
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ended(ctx, err)
+		}
+		if !timedOut {
+			if !passing(err) {
+				return err
+			}
+			if !sleep(ctx, jitter(pause)) {
+				return ended(ctx, err)
+			}
+			pause = min(2*pause, longPause)
+		}
+		limit = min(2*limit, longAttempt)
+	}
+}
+
+// passing reports whether the same request may well succeed a moment later.
+func passing(err error) bool {
+	switch codeOf(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.Internal:
+		return true
+	case codes.ResourceExhausted:
+		return errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
+	case codes.InvalidArgument:
+		// Somebody changed users or roles at the same time.
+		return errors.Is(rpctypes.Error(err), rpctypes.ErrAuthOldRevision)
+	case codes.Unknown:
+		// A proposal that raft dropped, usually during a change of leader.
+		return rpctypes.ErrorDesc(err) == "raft proposal dropped"
+	case codes.Canceled:
+		// The context of the attempt was not over, so it is the server that
+		// cancelled, as one does that is being stopped, or the client was closed.
+		return rpctypes.ErrorDesc(err) != "grpc: the client connection is closing"
+	}
+	return false
+}
+
+func codeOf(err error) codes.Code {
+	var etcd rpctypes.EtcdError
+	switch {
+	case errors.As(err, &etcd):
+		return etcd.Code()
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	}
+	return status.Code(err)
+}
+
+// ended says that ctx is over and, where that tells more, what stood in the way.
+func ended(ctx context.Context, last error) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	if errors.Is(last, context.Canceled) || errors.Is(last, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w (last answer: %w)", err, last)
+}
+
+// sleep waits for d and reports whether ctx lasted that long.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// jitter spreads d over d/2 to 3d/2, so that those who failed together do not
+// come back together.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d)
+}

@@ -1,0 +1,110 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// keepAlive renews the lease until the session ends. Attempts leave every ttl/3
+// and have ttl/6 to be answered, so that at least three more fit before the
+// deadline. Each goes out on a stream of its own, for which the client's balancer
+// takes the next endpoint: one that swallows packets costs an attempt, not the
+// session.
+func (s *Session) keepAlive() {
+	defer s.watchdog.Stop()
+	timer := time.NewTimer(s.ttl / 3)
+	defer timer.Stop()
+	pause := firstPause
+	for {
+		select {
+		case <-timer.C:
+		case <-s.ctx.Done():
+			return
+		}
+		if wait := s.untilRenewal(); wait > 0 {
+			timer.Reset(wait) // Renew was called meanwhile
+			continue
+		}
+		attempt, cancel := context.WithTimeout(s.ctx, s.ttl/6)
+		err := s.renew(attempt)
+		timedOut := attempt.Err() != nil
+		cancel()
+		if s.ctx.Err() != nil {
+			return
+		}
+		switch {
+		case err == nil:
+			pause = firstPause
+			timer.Reset(s.untilRenewal())
+			continue
+		case timedOut:
+			timer.Reset(0)
+		default:
+			timer.Reset(jitter(pause))
+			pause = min(2*pause, s.ttl/12)
+		}
+		s.logger.Warn("lease renewal failed", "error", err, "trusted_for", s.remaining())
+	}
+}
+
+// renew makes one request. Its answer counts from the moment before it left.
+func (s *Session) renew(ctx context.Context) error {
+	sent := s.now()
+	answer, err := s.client.KeepAliveOnce(ctx, s.lease)
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		s.lose(err)
+		return err
+	case err != nil:
+		return err
+	}
+	s.extend(sent, time.Duration(answer.TTL)*time.Second)
+	return s.Err()
+}
+
+// extend notes an answered renewal, unless it came too late to matter.
+func (s *Session) extend(sent, ttl time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now() >= s.deadline {
+		return // lost: what others have been told cannot be taken back
+	}
+	s.renewed = max(s.renewed, sent)
+	s.deadline = max(s.deadline, sent+ttl-s.margin)
+}
+
+func (s *Session) remaining() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.deadline - s.now()
+}
+
+func (s *Session) untilRenewal() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.renewed + s.ttl/3 - s.now()
+}
+
+// guard runs when the watchdog goes off: the deadline is either reached or has
+// moved on since. It does not depend on a pending request coming back.
+func (s *Session) guard() {
+	if s.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchdog.Reset(s.deadline - s.now())
+}
+
+// lose ends the session as lost. Only the first end counts.
+func (s *Session) lose(cause error) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	s.end(fmt.Errorf("%w: lease %x: %w", ErrLost, s.lease, cause))
+	s.logger.Error("session lost", "error", context.Cause(s.ctx))
+}

@@ -1,0 +1,237 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// creationTimeout bounds New where its context has no deadline: without one a
+// request waits for as long as no member can be reached.
+const creationTimeout = 10 * time.Second
+
+// Source is what locks take: one [Session], or a [Keeper] that replaces it.
+type Source interface {
+	// Session returns a session that is alive as far as is known, or an error.
+	Session(ctx context.Context) (*Session, error)
+}
+
+// Session is a lease that is kept alive. It is safe for concurrent use.
+type Session struct {
+	client *clientv3.Client
+	lease  clientv3.LeaseID
+	ttl    time.Duration
+	margin time.Duration
+	now    clock
+	logger *slog.Logger
+
+	// ctx ends with the session and carries why. Everything that hangs on the
+	// session hangs on it, its own goroutines included.
+	ctx context.Context
+	end context.CancelCauseFunc
+
+	running sync.WaitGroup // the session's own goroutines
+
+	// closing holds whether the lease has been revoked; taking it out is the
+	// right to do that. A channel, because waiting for it ends with a context.
+	closing chan bool
+
+	mu       sync.Mutex
+	renewed  time.Duration     // when the last answered renewal was sent, by now
+	deadline time.Duration     // renewed + the TTL that came back - margin
+	watchdog *time.Timer       // goes off at a deadline
+	slots    map[string][]bool // by prefix: the numbers that are taken
+	stream   int               // number of the watch stream in use
+	leftover []*leftover       // keys that may have been left behind
+	sweeping bool              // a goroutine is at work on leftover
+
+	wake chan struct{} // tells that goroutine of a new leftover
+}
+
+// New creates a session: it grants a lease (one request) and starts the
+// goroutine that renews it. ctx bounds the creation only; without a deadline of
+// its own it ends after 10 s. If it ends while the server's answer is under way,
+// a lease without keys may exist until its TTL is over.
+//
+// The errors are those of ctx, of etcd (wrapped) and of options that make no
+// sense. A nil context or client panics.
+func New(ctx context.Context, c *clientv3.Client, opts ...Option) (*Session, error) {
+	if ctx == nil {
+		panic("session: New needs a context")
+	}
+	if c == nil {
+		panic("session: New needs a client")
+	}
+	o := collect(opts)
+	seconds, err := o.seconds()
+	if err != nil {
+		return nil, err
+	}
+	if _, limited := ctx.Deadline(); !limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, creationTimeout)
+		defer cancel()
+	}
+	var granted *clientv3.LeaseGrantResponse
+	var sent time.Duration
+	err = attempts(ctx, func(ctx context.Context) (err error) {
+		sent = o.now()
+		granted, err = c.Grant(ctx, seconds)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("session: creating a lease: %w", err)
+	}
+	ttl := time.Duration(granted.TTL) * time.Second
+	margin, err := o.marginFor(ttl)
+	if err != nil {
+		// If this fails, the lease runs out.
+		_ = revoke(ctx, c, granted.ID)
+		return nil, err
+	}
+	return start(c, granted.ID, ttl, margin, sent, o), nil
+}
+
+func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Duration, o options) *Session {
+	s := &Session{
+		client:   c,
+		lease:    lease,
+		ttl:      ttl,
+		margin:   margin,
+		now:      o.now,
+		logger:   o.logger.With("lease", fmt.Sprintf("%x", lease)),
+		closing:  make(chan bool, 1),
+		renewed:  sent,
+		deadline: sent + ttl - margin,
+		slots:    make(map[string][]bool),
+		wake:     make(chan struct{}, 1),
+	}
+	s.ctx, s.end = context.WithCancelCause(context.Background())
+	s.closing <- false
+	s.mu.Lock()
+	s.watchdog = time.AfterFunc(s.deadline-s.now(), s.guard)
+	s.mu.Unlock()
+	s.running.Go(s.keepAlive)
+	return s
+}
+
+// Client returns the client that the session was created with.
+func (s *Session) Client() *clientv3.Client { return s.client }
+
+// Lease returns the lease to bind keys to.
+func (s *Session) Lease() clientv3.LeaseID { return s.lease }
+
+// TTL returns the lease's time to live as granted by the server, which may be
+// more than was asked for. A crashed process keeps its keys for about this long.
+func (s *Session) TTL() time.Duration { return s.ttl }
+
+// Deadline returns the instant until which this process may trust the lease
+// without further news. Renewals move it on. It is an estimate in terms of
+// time.Now; what decides is Err.
+func (s *Session) Deadline() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.deadline - s.now())
+}
+
+// State returns what is known of the lease now. No request is made.
+func (s *Session) State() State {
+	err := s.Err()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return stateOf(err, s.now()-s.renewed, s.ttl)
+}
+
+// Done returns a channel that is closed when the session is lost or closed,
+// never later than at its deadline as far as timers go off in time. After a
+// suspension of the machine they do not: ask Err.
+func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
+
+// Err returns nil while the session may be trusted, an error that wraps
+// [ErrLost] once it is lost, or [ErrClosed]. It looks at the clock. No request
+// is made.
+func (s *Session) Err() error {
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	if s.remaining() <= 0 {
+		s.lose(errors.New("no renewal was answered in time"))
+		return context.Cause(s.ctx)
+	}
+	return nil
+}
+
+// Context returns a context that ends when the session is lost or closed, with
+// Err as its cause.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Session returns s, or the error with which it ended. It makes a Session a
+// [Source].
+func (s *Session) Session(context.Context) (*Session, error) {
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Renew renews the lease now instead of at the next turn, which moves the
+// deadline to about TTL less margin from now: one request, tried again until
+// ctx or the session ends.
+func (s *Session) Renew(ctx context.Context) error {
+	if err := s.Call(ctx, s.renew); err != nil {
+		return fmt.Errorf("session: renewing: %w", err)
+	}
+	return nil
+}
+
+// Close ends the session: it stops the renewals, revokes the lease, which
+// deletes every key bound to it, and waits until both are done. It returns nil
+// if the lease is gone or the session had been lost before.
+//
+// If no member answers before ctx ends, an error that wraps ctx's is returned;
+// nothing is renewed any more and the server drops the lease after its TTL. A
+// later Close tries again. If ctx is over already, etcd still gets a quarter of
+// a second to answer. Concurrent and repeated calls are fine.
+func (s *Session) Close(ctx context.Context) error {
+	ctx, cancel := Grace(ctx)
+	defer cancel()
+	_ = s.Err() // a loss that nobody has looked at yet stays a loss
+	s.mu.Lock() // no goroutine is started after this
+	s.end(ErrClosed)
+	s.mu.Unlock()
+	s.running.Wait()
+	if errors.Is(context.Cause(s.ctx), ErrLost) {
+		return nil
+	}
+	var revoked bool
+	select {
+	case revoked = <-s.closing:
+		defer func() { s.closing <- revoked }()
+	case <-ctx.Done():
+		return fmt.Errorf("session: revoking the lease: %w", ctx.Err())
+	}
+	if revoked {
+		return nil
+	}
+	err := attempts(ctx, func(ctx context.Context) error { return revoke(ctx, s.client, s.lease) })
+	if err != nil {
+		return fmt.Errorf("session: revoking the lease: %w", err)
+	}
+	revoked = true
+	return nil
+}
+
+// revoke gives a lease back. That it is not there any more is as good.
+func revoke(ctx context.Context, c *clientv3.Client, lease clientv3.LeaseID) error {
+	_, err := c.Revoke(ctx, lease)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}
