@@ -37,6 +37,9 @@ const (
 // As op may be run several times, it must be repeatable; see [Doubtful] for
 // what its error says about writes. Safe for concurrent use.
 func (s *Session) Call(ctx context.Context, op func(context.Context) error) error {
+	if err := s.Err(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
@@ -58,6 +61,9 @@ func Doubtful(err error) bool {
 	if err == nil {
 		return false
 	}
+	if errors.As(err, new(unsure)) {
+		return true
+	}
 	switch codeOf(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.NotFound,
 		codes.FailedPrecondition, codes.OutOfRange, codes.ResourceExhausted, codes.Unimplemented:
@@ -73,17 +79,40 @@ func Grace(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Done() == nil {
 		return context.WithCancel(ctx)
 	}
-	start := time.Now()
+	least := time.Now().Add(grace)
 	graced, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	deadline, limited := ctx.Deadline()
+	if limited {
+		if deadline.Before(least) {
+			deadline = least
+		}
+		cancel()
+		graced, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	}
 	stop := context.AfterFunc(ctx, func() {
-		time.AfterFunc(grace-time.Since(start), cancel)
+		if limited && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return // graced has a deadline too, and so the same error
+		}
+		time.AfterFunc(time.Until(least), cancel)
 	})
 	return graced, func() { stop(); cancel() }
 }
 
+// unsure is an answer that came after an attempt without one: that the last
+// attempt was refused says nothing about the earlier one.
+type unsure struct{ error }
+
+func (u unsure) Unwrap() error { return u.error }
+
 // attempts is Call without a session.
-func attempts(ctx context.Context, op func(context.Context) error) error {
+func attempts(ctx context.Context, op func(context.Context) error) (err error) {
 	limit, pause := firstAttempt, firstPause
+	doubt := false
+	defer func() {
+		if doubt && err != nil && !Doubtful(err) {
+			err = unsure{err}
+		}
+	}()
 	for {
 		attempt, cancel := context.WithTimeout(ctx, limit)
 		err := op(attempt)
@@ -92,6 +121,7 @@ func attempts(ctx context.Context, op func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
+		doubt = doubt || Doubtful(err)
 		if ctx.Err() != nil {
 			return ended(ctx, err)
 		}

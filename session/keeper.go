@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -41,10 +42,12 @@ func (k *Keeper) Session(ctx context.Context) (*Session, error) {
 	if s := k.alive(); s != nil {
 		return s, nil
 	}
+	ctx, cancel := bounded(ctx) // waiting for others to fail included
+	defer cancel()
 	select {
 	case <-k.turn:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("session: waiting for its creation: %w", ctx.Err())
 	}
 	defer func() { k.turn <- struct{}{} }()
 	if k.closed.Load() {

@@ -70,7 +70,11 @@ func (o *options) seconds() (int64, error) {
 	if o.ttl <= 0 {
 		return 0, fmt.Errorf("session: the TTL must be positive, not %v", o.ttl)
 	}
-	return int64((o.ttl + time.Second - 1) / time.Second), nil
+	seconds := int64(o.ttl / time.Second)
+	if o.ttl%time.Second > 0 {
+		seconds++
+	}
+	return seconds, nil
 }
 
 // marginFor is the margin to keep from a lease of the granted TTL.

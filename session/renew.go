@@ -16,7 +16,7 @@ import (
 // session.
 func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
-	timer := time.NewTimer(s.ttl / 3)
+	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
 	defer timer.Stop()
 	pause := firstPause
 	for {
@@ -52,9 +52,22 @@ func (s *Session) keepAlive() {
 }
 
 // renew makes one request. Its answer counts from the moment before it left.
+// Close waits for those under way, so that none leaves after it has returned.
 func (s *Session) renew(ctx context.Context) error {
+	s.mu.Lock()
+	if s.ctx.Err() != nil {
+		s.mu.Unlock()
+		return context.Cause(s.ctx)
+	}
+	s.running.Add(1)
+	s.mu.Unlock()
+	defer s.running.Done()
+
 	sent := s.now()
 	answer, err := s.client.KeepAliveOnce(ctx, s.lease)
+	if err == nil && answer.TTL <= 0 {
+		err = rpctypes.ErrLeaseNotFound // how the server says it
+	}
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		s.lose(err)

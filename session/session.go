@@ -73,11 +73,8 @@ func New(ctx context.Context, c *clientv3.Client, opts ...Option) (*Session, err
 	if err != nil {
 		return nil, err
 	}
-	if _, limited := ctx.Deadline(); !limited {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, creationTimeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	var granted *clientv3.LeaseGrantResponse
 	var sent time.Duration
 	err = attempts(ctx, func(ctx context.Context) (err error) {
@@ -96,6 +93,14 @@ func New(ctx context.Context, c *clientv3.Client, opts ...Option) (*Session, err
 		return nil, err
 	}
 	return start(c, granted.ID, ttl, margin, sent, o), nil
+}
+
+// bounded gives ctx a deadline if it has none.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, limited := ctx.Deadline(); limited {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, creationTimeout)
 }
 
 func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Duration, o options) *Session {

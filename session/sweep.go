@@ -110,7 +110,7 @@ func (s *Session) dueLeftovers() (due []*leftover, wait time.Duration) {
 // one, so that a key that may not be touched any more does not keep the others.
 func (s *Session) remove(due []*leftover) {
 	err := s.removeTogether(due)
-	if err != nil && !Doubtful(err) && len(due) > 1 {
+	if err != nil && !Doubtful(err) && !passing(err) && len(due) > 1 {
 		for _, l := range due {
 			s.settle([]*leftover{l}, s.removeTogether([]*leftover{l}))
 		}
@@ -120,7 +120,12 @@ func (s *Session) remove(due []*leftover) {
 }
 
 func (s *Session) removeTogether(due []*leftover) error {
-	ctx, cancel := context.WithTimeout(s.ctx, firstAttempt)
+	limit := firstAttempt
+	for _, l := range due {
+		// As in Call: a server that is slow rather than gone needs more time.
+		limit = max(limit, min(firstAttempt<<min(l.fails, 10), longAttempt))
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, limit)
 	defer cancel()
 	// Keys under observation are read first: looking must not cost the cluster
 	// a write. The others exist nearly always.
@@ -140,7 +145,10 @@ func (s *Session) removeTogether(due []*leftover) error {
 			return err
 		}
 		for i, l := range suspects {
-			if len(answer.Responses[i].GetResponseRange().Kvs) > 0 {
+			for _, kv := range answer.Responses[i].GetResponseRange().Kvs {
+				if clientv3.LeaseID(kv.Lease) != s.lease {
+					continue // somebody else's
+				}
 				deletes = append(deletes, deleteIf(l.key, clientv3.Compare(clientv3.LeaseValue(l.key), "=", s.lease)))
 				s.logger.Warn("removing a key that was created late", "key", l.key)
 			}

@@ -1,0 +1,61 @@
+// Package etcdlock provides distributed locks on etcd that are strongly consistent,
+// fair, live and honest.
+//
+//	sessions := session.Keep(client)
+//	defer sessions.Close(ctx)
+//
+//	orders := etcdlock.NewMutex(sessions, "orders")
+//	err := etcdlock.Do(ctx, orders, func(ctx context.Context, h *etcdlock.Hold) error {
+//		_, err := h.Txn(ctx).Then(clientv3.OpPut("orders/last", "42")).Commit()
+//		return err
+//	})
+//
+// # Guarantees
+//
+//  1. Two exclusive holds of one name never exist at the same revision of etcd.
+//     That goes for two goroutines of one process as well, whether they share a
+//     Mutex, a session or neither.
+//  2. Lock returns nil only if at some revision during the call the lock was held.
+//     If it returns an error, nothing is left behind that blocks others: what may
+//     exist is removed in the background.
+//  3. First come, first served: grants happen in the order in which etcd took the
+//     requests in. A release wakes one waiter, and no waiter polls.
+//  4. A holder learns that it has lost the lock before anybody else can get it:
+//     Done closes, Context ends, and Err says so at the first look, at the latest at
+//     the session's deadline (see package session). If the key or the lease is
+//     removed on the server, it learns of that with the next renewal, and within
+//     milliseconds once the hold is a second old.
+//  5. A crashed holder is gone after its session's TTL, about 15 s by default.
+//  6. Nobody can release what somebody else holds. A hold is a value of its own, and
+//     every release is conditional on the very key and its create revision.
+//  7. The token of a hold never changes, and rises strictly from owner to owner.
+//
+// # Not guaranteed
+//
+// No lock service can stop a process that does not look: it may be suspended between
+// a look at Err and the write that follows, for longer than the TTL. So a lock alone
+// keeps two processes from working at the same time nearly always; what must never
+// happen has to be refused where it takes effect. For writes to etcd use Hold.Txn or
+// Hold.Guard, which take effect only while the hold exists. Elsewhere store the token
+// with the data and refuse lower ones:
+//
+//	UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2
+//
+// The lock trusts etcd, and that clocks run at about the same rate; it never compares
+// the time of day of two machines. A cluster that is restored from a snapshot goes
+// back in revisions, and so do tokens, unless it is restored with --bump-revision.
+//
+// # Names
+//
+// The name "orders" stands for the queue at etcdlock/orders/ in etcd; see package
+// fairqueue for what is in it. Names are escaped to a single path segment, so "a" and
+// "a/b" never meet.
+//
+// # Cost
+//
+// Lock takes one round trip and one raft entry if the lock is free. If it is not, there
+// is a watch on the predecessor, one or two small reads, and after its release one more.
+// TryLock of a held lock is one read, no raft entry. Unlock is one round trip. A hold
+// costs nothing in its first second and one watch after that. Sessions cost one request
+// per TTL/3, however many locks they hold.
+package etcdlock

@@ -1,0 +1,54 @@
+package etcdlock
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+var (
+	// ErrBusy is returned by TryLock if the lock is held or waited for. Nothing has
+	// been written. Do something else, or Lock.
+	ErrBusy = fairqueue.ErrBusy
+
+	// ErrLost says that a hold, or the session under it, was lost: its deadline
+	// passed without news from etcd, or the key or the lease is gone. It is returned
+	// by a Hold's Err, Ensure, Txn and Unlock, and by Lock if its session is lost
+	// while it waits. Stop the work, and lock again if it still has to be done.
+	ErrLost = session.ErrLost
+
+	// ErrClosed says that the session was closed by its owner. It is returned by
+	// whatever needs it: locks, and the holds that were bound to it.
+	ErrClosed = session.ErrClosed
+
+	// ErrUnlocked is the end of a hold that was unlocked: its Err, and the cause of
+	// its Context.
+	ErrUnlocked = errors.New("etcdlock: unlocked")
+
+	// ErrInvalidName is returned by the first call on a lock whose name cannot be one:
+	// empty, longer than 512 bytes, or not UTF-8. Nothing has been sent to etcd.
+	ErrInvalidName = errors.New("etcdlock: invalid name")
+)
+
+// Error is what the calls of this package fail with: which operation on which lock,
+// and why. Use errors.Is on it for the sentinels, the context's errors and those of
+// etcd (rpctypes).
+type Error struct {
+	Op   string // "lock", "trylock", "unlock", "txn" or "ensure"
+	Name string // as given to the constructor
+	Err  error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s %q: %v", e.Op, e.Name, e.Err) }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// failed wraps err, if there is one.
+func failed(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Op: op, Name: name, Err: err}
+}

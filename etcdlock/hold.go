@@ -1,0 +1,143 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+// watchAfter is how old a hold must be for a watch on its key: most are shorter, and
+// need not pay for one.
+const watchAfter = time.Second
+
+// Token is a fencing token: the revision of etcd at which the hold's place in line was
+// created. For one lock it rises strictly from owner to owner, so a store that has seen
+// a token can refuse lower ones. Zero is lower than every token.
+type Token int64
+
+// Hold is one ownership of a lock, from Lock to Unlock or loss. It is safe for
+// concurrent use.
+type Hold struct {
+	name   string
+	ticket *fairqueue.Ticket
+
+	// ctx ends with the hold and carries why. It is handed out, and ends the watch.
+	ctx    context.Context
+	end    context.CancelCauseFunc
+	detach func() bool // from the session
+
+	watch   *time.Timer   // starts to observe
+	watched chan struct{} // closed when it has ended
+
+	unlocked atomic.Bool
+}
+
+func newHold(ctx context.Context, name string, ticket *fairqueue.Ticket) *Hold {
+	h := &Hold{name: name, ticket: ticket, watched: make(chan struct{})}
+	h.ctx, h.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	s := ticket.Session()
+	h.detach = context.AfterFunc(s.Context(), func() { h.end(s.Err()) })
+	h.watch = time.AfterFunc(watchAfter, h.observe)
+	return h
+}
+
+// observe waits for the key to vanish. It ends with the hold.
+func (h *Hold) observe() {
+	defer close(h.watched)
+	if err := h.ticket.Lost(h.ctx); errors.Is(err, ErrLost) {
+		h.end(err)
+	}
+}
+
+// Name returns the name of the lock.
+func (h *Hold) Name() string { return h.name }
+
+// Key returns the key in etcd that stands for this hold.
+func (h *Hold) Key() string { return h.ticket.Key() }
+
+// Token returns the fencing token. It never changes, whatever happens to the hold.
+func (h *Hold) Token() Token { return Token(h.ticket.Revision()) }
+
+// Done returns a channel that is closed when the hold ends: by loss, before anybody
+// else can have the lock, or by Unlock.
+func (h *Hold) Done() <-chan struct{} { return h.ctx.Done() }
+
+// Err returns nil while the lock is held as far as can be known. Afterwards it wraps
+// [ErrLost], or it is [ErrClosed] if the session was closed, or [ErrUnlocked]. It looks
+// at the clock, so it is right even after the process was stopped. No request is made.
+func (h *Hold) Err() error {
+	if h.ctx.Err() == nil {
+		if err := h.ticket.Session().Err(); err != nil {
+			h.end(err)
+		}
+	}
+	return context.Cause(h.ctx)
+}
+
+// Context returns a context with the values of the one given to Lock, which ends when
+// the hold does, with Err as its cause. It does not end with the one given to Lock.
+func (h *Hold) Context() context.Context { return h.ctx }
+
+// Deadline returns the instant until which the hold may be trusted without further
+// news from etcd. Renewals move it on. See [Hold.Ensure].
+func (h *Hold) Deadline() time.Time { return h.ticket.Session().Deadline() }
+
+// Ensure returns nil if the hold may be trusted for at least d from now, after renewing
+// its session if need be (one request, and none if there is that much left). Use it
+// before a step that must not be begun without that much time. It fails if d is more
+// than the session's TTL less its margin, with ctx's error, or with the end of the hold.
+func (h *Hold) Ensure(ctx context.Context, d time.Duration) error {
+	return failed("ensure", h.name, h.ensure(ctx, d))
+}
+
+func (h *Hold) ensure(ctx context.Context, d time.Duration) error {
+	if err := h.Err(); err != nil {
+		return err
+	}
+	if time.Until(h.Deadline()) >= d {
+		return nil
+	}
+	if err := h.ticket.Session().Renew(ctx); err != nil {
+		return err
+	}
+	if left := time.Until(h.Deadline()); left < d {
+		return fmt.Errorf("a session of TTL %v is trusted for %v at the moment, not for %v",
+			h.ticket.Session().TTL(), left.Round(time.Millisecond), d)
+	}
+	return h.Err()
+}
+
+// Guard returns a comparison that makes an etcd transaction take effect only while this
+// hold exists on the server, whatever this process believes. For a transaction that
+// consists of nothing else, [Hold.Txn] tells a loss from other failed comparisons.
+func (h *Hold) Guard() clientv3.Cmp { return h.ticket.Guard() }
+
+// Unlock ends the hold and lets the next in line have the lock: one round trip. Only the
+// first call does anything; later ones return nil.
+//
+// If the hold had been lost, the error wraps [ErrLost] (or [ErrClosed]), and nothing of a
+// new owner's is touched. If etcd does not answer before ctx ends, the error wraps ctx's,
+// and the session goes on releasing in the background until that is confirmed or its
+// lease is over. If ctx is over already, etcd still gets a quarter of a second.
+func (h *Hold) Unlock(ctx context.Context) error {
+	if h.unlocked.Swap(true) {
+		return nil
+	}
+	lost := h.Err()
+	h.detach()
+	h.end(ErrUnlocked)
+	err := h.ticket.Leave(ctx)
+	if !h.watch.Stop() {
+		<-h.watched
+	}
+	if lost != nil {
+		err = lost
+	}
+	return failed("unlock", h.name, err)
+}

@@ -1,0 +1,49 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// releaseTimeout is how long Do waits for its release to be confirmed.
+const releaseTimeout = 5 * time.Second
+
+// Locker is a lock that can be held once at a time or by several together, whichever
+// kind it is. Every lock of this package is one. Implementations are safe for
+// concurrent use.
+type Locker interface {
+	// Lock waits for the lock, in line, until it has it or ctx ends.
+	Lock(ctx context.Context) (*Hold, error)
+	// TryLock takes the lock only if nobody has it or waits for it; otherwise the
+	// error is ErrBusy.
+	TryLock(ctx context.Context) (*Hold, error)
+}
+
+// Do runs fn while it holds l. fn's context ends with ctx, with the loss of the lock
+// or when fn returns, with the reason as its cause. Do waits for fn in any case, even
+// if the lock is lost meanwhile, since only then nothing of it is at work any more;
+// then it unlocks, on a bounded context of its own, also if fn panics.
+//
+// It returns the error of Lock, or of fn. If the lock was lost before fn returned, the
+// error also wraps [ErrLost] (or [ErrClosed]), even if fn itself was content: somebody
+// else may have had the lock. A release that etcd does not confirm in time is not an
+// error; it goes on in the background.
+func Do(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) error) (err error) {
+	h, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		defer cancel()
+		unlockErr := h.Unlock(bounded)
+		if errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed) {
+			err = errors.Join(err, unlockErr)
+		}
+	}()
+	fnCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
+	return fn(fnCtx, h)
+}

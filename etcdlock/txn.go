@@ -1,0 +1,69 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Txn starts a transaction that takes effect only while the hold exists on the server.
+// It is used as etcd's own: If, Then, Else, Commit. Commit makes one request, not tried
+// again, because only its user knows whether it can be.
+//
+// If the hold is gone, nothing of it takes effect, neither Then nor Else, and Commit
+// returns an error that wraps [ErrLost]. Otherwise the response is that of the
+// transaction as written, its Succeeded that of the comparisons given to If.
+func (h *Hold) Txn(ctx context.Context) clientv3.Txn {
+	return &guardedTxn{ctx: ctx, hold: h}
+}
+
+// guardedTxn nests the user's transaction in one whose only comparison is the guard, so
+// that a refused guard can be told from a comparison of the user's that did not hold.
+type guardedTxn struct {
+	ctx  context.Context // of the one request that Commit makes, as in etcd's own
+	hold *Hold
+
+	comparisons     []clientv3.Cmp
+	then, otherwise []clientv3.Op
+}
+
+func (t *guardedTxn) If(cs ...clientv3.Cmp) clientv3.Txn {
+	t.comparisons = append(t.comparisons, cs...)
+	return t
+}
+
+func (t *guardedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	t.then = append(t.then, ops...)
+	return t
+}
+
+func (t *guardedTxn) Else(ops ...clientv3.Op) clientv3.Txn {
+	t.otherwise = append(t.otherwise, ops...)
+	return t
+}
+
+func (t *guardedTxn) Commit() (*clientv3.TxnResponse, error) {
+	response, err := t.commit()
+	return response, failed("txn", t.hold.name, err)
+}
+
+func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
+	if err := t.hold.Err(); err != nil {
+		return nil, err
+	}
+	outer, err := t.hold.ticket.Session().Client().Txn(t.ctx).
+		If(t.hold.Guard()).
+		Then(clientv3.OpTxn(t.comparisons, t.then, t.otherwise)).
+		Commit()
+	if err != nil {
+		return nil, err
+	}
+	if !outer.Succeeded {
+		t.hold.end(fmt.Errorf("%w: the guard was refused", ErrLost))
+		return nil, fmt.Errorf("%w: the guard was refused", ErrLost)
+	}
+	inner := (*clientv3.TxnResponse)(outer.Responses[0].GetResponseTxn())
+	inner.Header = outer.Header
+	return inner, nil
+}

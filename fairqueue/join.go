@@ -1,0 +1,216 @@
+package fairqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// joinLimit is how much of the queue the answer to a join brings back. A longer
+// queue is asked about afterwards, outside of the apply loop.
+const joinLimit = 64
+
+// Join puts a ticket at the end of the queue: one round trip, one raft entry. It
+// does not wait for the grant; the ticket's Wait does, without a further request
+// if nothing blocks the ticket.
+//
+// On an error no ticket is left behind that could block others: if one may exist,
+// the session removes it in the background. The errors are ctx's, etcd's and
+// [session.ErrLost] or [session.ErrClosed]; if the source is a Keeper, a session
+// that turns out to be lost is replaced.
+func (q *Queue) Join(ctx context.Context, m Mode) (*Ticket, error) {
+	return q.withSession(ctx, "joining", func(s *session.Session) (*Ticket, error) {
+		return q.join(ctx, s, m)
+	})
+}
+
+// TryJoin takes a ticket only if it is granted at once, and returns [ErrBusy]
+// otherwise, with nothing written: one linearizable read, and one transaction if
+// that found nothing in the way. The ticket's Wait returns at once.
+//
+// Errors are as for Join.
+func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
+	return q.withSession(ctx, "trying", func(s *session.Session) (*Ticket, error) {
+		return q.tryJoin(ctx, s, m)
+	})
+}
+
+// withSession runs attempt with a live session, and again with the next one if
+// that turns out to be lost. A source that has no next one says so.
+func (q *Queue) withSession(ctx context.Context, doing string, attempt func(*session.Session) (*Ticket, error)) (*Ticket, error) {
+	for {
+		s, err := q.source.Session(ctx)
+		if err == nil {
+			var t *Ticket
+			if t, err = attempt(s); err == nil {
+				return t, nil
+			}
+			if errors.Is(err, session.ErrLost) {
+				continue
+			}
+		}
+		return nil, fmt.Errorf("fairqueue: %s %s: %w", doing, q.space, err)
+	}
+}
+
+func (q *Queue) join(ctx context.Context, s *session.Session, m Mode) (*Ticket, error) {
+	t := q.newTicket(s, m)
+	all := q.space.all()
+	whole := clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit), clientv3.WithKeysOnly())
+	answer, err := t.create(ctx,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(t.me.key), "=", 0)},
+		[]clientv3.Op{t.put(), whole},
+		[]clientv3.Op{clientv3.OpGet(t.me.key, clientv3.WithKeysOnly()), whole})
+	if err != nil {
+		return nil, err
+	}
+	queue := answer.Responses[1].GetResponseRange()
+	a := answerAt(answer.Header, queue.Kvs)
+	if queue.More {
+		a.from = t.me.revision + 1
+	}
+	t.hear(q.space.decide(t.me, m, t.me.revision, a))
+	t.seen = a.revision
+	return t, nil
+}
+
+func (q *Queue) tryJoin(ctx context.Context, s *session.Session, m Mode) (*Ticket, error) {
+	free, nested, err := q.free(ctx, s, m)
+	switch {
+	case err != nil:
+		return nil, err
+	case !free:
+		return nil, ErrBusy
+	case nested:
+		return q.joinOrLeave(ctx, s, m)
+	}
+	t := q.newTicket(s, m)
+	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(t.me.key), "=", 0)}
+	for _, span := range q.space.blocking(m) {
+		// On a range this holds for every key in it, and none was created at 0.
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(span.first), "=", 0).WithRange(span.end))
+	}
+	_, err = t.create(ctx, conditions,
+		[]clientv3.Op{t.put()},
+		[]clientv3.Op{clientv3.OpGet(t.me.key, clientv3.WithKeysOnly())})
+	if err != nil {
+		return nil, err
+	}
+	t.verdict = granted
+	return t, nil
+}
+
+// free reports whether nothing in the queue blocks mode m, and whether keys of
+// other queues lie below its prefix, which happens only with raw prefixes.
+func (q *Queue) free(ctx context.Context, s *session.Session, m Mode) (free, nested bool, err error) {
+	for _, limit := range []int64{1, 0} {
+		var reads []clientv3.Op
+		for _, span := range q.space.blocking(m) {
+			reads = append(reads, clientv3.OpGet(span.first, clientv3.WithRange(span.end), clientv3.WithLimit(limit), clientv3.WithKeysOnly()))
+		}
+		var answer *clientv3.TxnResponse
+		err := s.Call(ctx, func(ctx context.Context) (err error) {
+			answer, err = s.Client().Txn(ctx).Then(reads...).Commit()
+			return err
+		})
+		if err != nil {
+			return false, false, err
+		}
+		nested = false
+		for _, part := range answer.Responses {
+			for _, kv := range part.GetResponseRange().Kvs {
+				if q.space.blocks(string(kv.Key), m) {
+					return false, false, nil
+				}
+				nested = true
+			}
+		}
+		if !nested {
+			break
+		}
+	}
+	return true, nested, nil
+}
+
+// joinOrLeave is TryJoin where keys of other queues below the prefix rule out the
+// condition that its range be empty. Only if somebody comes in between does it
+// write for nothing.
+func (q *Queue) joinOrLeave(ctx context.Context, s *session.Session, m Mode) (*Ticket, error) {
+	t, err := q.join(ctx, s, m)
+	if err != nil {
+		return nil, err
+	}
+	if t.verdict == askFurther {
+		if err := t.look(ctx, t.me.revision); err != nil {
+			t.abandon()
+			return nil, err
+		}
+	}
+	if t.verdict == granted {
+		return t, nil
+	}
+	if err := t.Leave(ctx); err != nil {
+		return nil, err
+	}
+	return nil, ErrBusy
+}
+
+func (q *Queue) newTicket(s *session.Session, m Mode) *Ticket {
+	slot := s.Claim(string(q.space))
+	return &Ticket{queue: q, session: s, mode: m, slot: slot, me: entry{key: q.space.key(m, s.Lease(), slot)}}
+}
+
+func (t *Ticket) put() clientv3.Op {
+	return clientv3.OpPut(t.me.key, t.queue.owner.value(time.Now()), clientv3.WithLease(t.session.Lease()))
+}
+
+// create runs the transaction that creates t's key, until it is answered. The
+// first operation of otherwise must get that key: if it is there, an earlier
+// attempt was applied although its answer never came. If it is not, ErrBusy.
+func (t *Ticket) create(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	var answer *clientv3.TxnResponse
+	err := t.session.Call(ctx, func(ctx context.Context) (err error) {
+		answer, err = t.session.Client().Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
+		if session.Doubtful(err) {
+			t.unanswered++
+		}
+		return err
+	})
+	if err != nil {
+		t.forget()
+		return nil, err
+	}
+	if answer.Succeeded {
+		t.me.revision = answer.Header.Revision
+		return answer, nil
+	}
+	own := answer.Responses[0].GetResponseRange().Kvs
+	switch {
+	case len(own) == 0:
+		t.forget()
+		return nil, ErrBusy
+	case clientv3.LeaseID(own[0].Lease) != t.session.Lease():
+		// The slot stays taken: whoever wrote there may do so again.
+		return nil, fmt.Errorf("somebody else's key at %s", t.me.key)
+	}
+	t.unanswered = max(t.unanswered-1, 0) // less the one that created it
+	t.me.revision = own[0].CreateRevision
+	return answer, nil
+}
+
+func answerAt(header *etcdserverpb.ResponseHeader, lists ...[]*mvccpb.KeyValue) answer {
+	a := answer{revision: header.Revision}
+	for _, kvs := range lists {
+		for _, kv := range kvs {
+			a.entries = append(a.entries, entry{string(kv.Key), kv.CreateRevision})
+		}
+	}
+	return a
+}

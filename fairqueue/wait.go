@@ -1,0 +1,157 @@
+package fairqueue
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+var errGone = fmt.Errorf("%w: the ticket is not there any more", session.ErrLost)
+
+// Wait waits until the ticket is granted. If it returns an error, the ticket has
+// been given up, and what is left of it is removed in the background. It returns
+// promptly with ctx's error when that ends, even if the grant comes at the same
+// time; with [session.ErrLost] when the session or the ticket itself is lost; and
+// with etcd's error if etcd refuses (permission denied).
+//
+// Whatever happens to a watch, the network or the members of the cluster is not an
+// error: Wait looks again and goes on.
+func (t *Ticket) Wait(ctx context.Context) error {
+	err := t.wait(ctx)
+	if err == nil {
+		// The grant is worth nothing to one who has stopped waiting for it, or who
+		// cannot trust its session.
+		if err = t.session.Err(); err == nil {
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		t.abandon()
+		return fmt.Errorf("fairqueue: waiting as %s: %w", t.me.key, err)
+	}
+	return nil
+}
+
+func (t *Ticket) wait(ctx context.Context) error {
+	w := t.watcher()
+	for {
+		switch t.verdict {
+		case granted:
+			return nil
+		case gone:
+			return errGone
+		case blocked:
+			before := t.nearest
+			news, err := w.await(ctx, before, t.seen)
+			if err != nil {
+				return err
+			}
+			if err := t.look(ctx, news.revision); err != nil {
+				return err
+			}
+			if news.silent && t.nearest != before {
+				w.mistrust() // it was deleted and the watch did not tell
+			}
+		default:
+			if err := t.look(ctx, t.me.revision); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (t *Ticket) hear(v verdict, nearest entry) { t.verdict, t.nearest = v, nearest }
+
+// look asks how things stand, at revision least or later. Any member may answer
+// (invariant 2); only if its answer is too old is the quorum asked. The sorted
+// answer is cut off behind the nearest blocker, which is enough unless keys of
+// other queues are in between.
+func (t *Ticket) look(ctx context.Context, least int64) error {
+	local := true
+	for _, limit := range []int64{1, 64, 0} {
+		for {
+			a, err := t.ask(ctx, limit, local)
+			if err != nil {
+				return err
+			}
+			t.seen = a.revision
+			t.hear(t.queue.space.decide(t.me, t.mode, least, a))
+			if t.verdict != askAgain {
+				break
+			}
+			if !local {
+				return fmt.Errorf("etcd went back from revision %d to %d", max(least, t.me.revision), a.revision)
+			}
+			local = false
+		}
+		if t.verdict != askFurther {
+			return nil
+		}
+	}
+	panic("fairqueue: an unlimited answer was cut off")
+}
+
+// ask reads the ticket itself and, of each span in which something may block it,
+// the last limit keys created before it, all at one revision.
+func (t *Ticket) ask(ctx context.Context, limit int64, local bool) (answer, error) {
+	spans := t.queue.space.blocking(t.mode)
+	if t.mode == Exclusive {
+		return t.askOne(ctx, spans[0], limit, local)
+	}
+	reads := []clientv3.Op{clientv3.OpGet(t.me.key, readOptions(local)...)}
+	for _, span := range spans {
+		reads = append(reads, clientv3.OpGet(span.first, t.lastBefore(span, limit, local)...))
+	}
+	var response *clientv3.TxnResponse
+	err := t.session.Call(ctx, func(ctx context.Context) (err error) {
+		response, err = t.session.Client().Txn(ctx).Then(reads...).Commit()
+		return err
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	a := answerAt(response.Header, response.Responses[0].GetResponseRange().Kvs)
+	for _, part := range response.Responses[1:] {
+		list := answerAt(response.Header, part.GetResponseRange().Kvs).entries
+		a.entries = append(a.entries, list...)
+		a.from = max(a.from, completeFrom(list, part.GetResponseRange().More))
+	}
+	return a, nil
+}
+
+// askOne is ask where the ticket lies in the span that is asked about.
+func (t *Ticket) askOne(ctx context.Context, all span, limit int64, local bool) (answer, error) {
+	if limit > 0 {
+		limit++
+	}
+	var response *clientv3.GetResponse
+	err := t.session.Call(ctx, func(ctx context.Context) (err error) {
+		response, err = t.session.Client().Get(ctx, all.first, t.lastBefore(all, limit, local)...)
+		return err
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	a := answerAt(response.Header, response.Kvs)
+	a.from = completeFrom(a.entries, response.More)
+	return a, nil
+}
+
+func (t *Ticket) lastBefore(s span, limit int64, local bool) []clientv3.OpOption {
+	return append(readOptions(local),
+		clientv3.WithRange(s.end),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
+		clientv3.WithMaxCreateRev(t.me.revision),
+		clientv3.WithLimit(limit))
+}
+
+func readOptions(local bool) []clientv3.OpOption {
+	options := []clientv3.OpOption{clientv3.WithKeysOnly()}
+	if local {
+		options = append(options, clientv3.WithSerializable())
+	}
+	return options
+}

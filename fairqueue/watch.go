@@ -1,0 +1,198 @@
+package fairqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+const (
+	// The client creates the watches of one stream one after the other, so when
+	// thousands come at once the last waits for a while.
+	firstCreation = 3 * time.Second
+	longCreation  = 12 * time.Second
+
+	firstPause = 10 * time.Millisecond
+	longPause  = time.Second
+)
+
+// watcher waits for the deletion of one key after the other, on behalf of one
+// caller, in that caller's goroutine.
+type watcher struct {
+	session *session.Session
+	recheck time.Duration
+	stream  int // of the last watch
+
+	failures int // in a row
+}
+
+func (t *Ticket) watcher() *watcher {
+	return &watcher{session: t.session, recheck: t.queue.recheck}
+}
+
+// news is a reason to look: at revision or later.
+type news struct {
+	revision int64
+	silent   bool // nothing happened for a while; the watch may have missed it
+	deleted  bool
+}
+
+// await blocks until there is a reason to look at how things stand with e, which
+// was there at revision seen: it was deleted, the watch cannot go on, or nothing
+// was heard for too long. An error means that there is no point in looking: ctx or
+// the session is over, or etcd refuses.
+func (w *watcher) await(ctx context.Context, e entry, seen int64) (news, error) {
+	n, err := w.watch(ctx, e, seen)
+	if ctx.Err() != nil {
+		return news{}, ctx.Err()
+	}
+	if w.session.Err() != nil {
+		return news{}, w.session.Err()
+	}
+	if err == nil {
+		w.failures = 0
+		return n, nil
+	}
+	if refused(err) {
+		return news{}, err
+	}
+	pause := min(firstPause<<min(w.failures, 10), longPause)
+	w.failures++
+	timer := time.NewTimer(around(pause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-w.session.Done():
+	}
+	return news{revision: seen}, nil
+}
+
+// watch is await with one watch, whose failure is an error.
+func (w *watcher) watch(ctx context.Context, e entry, seen int64) (news, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(w.session.Context(), stop)()
+	var watchCtx context.Context
+	watchCtx, w.stream = w.session.WatchContext(ctx)
+
+	// Watch itself blocks until the watch stands, so what bounds it must be able to
+	// end its context.
+	tooLong := time.AfterFunc(min(firstCreation<<min(w.failures, 4), longCreation), stop)
+	defer tooLong.Stop()
+	events := w.session.Client().Watch(watchCtx, e.key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
+	created, ok := <-events
+	if !tooLong.Stop() {
+		w.mistrust()
+		return news{}, errors.New("fairqueue: the watch was not created in time")
+	}
+	if err := created.Err(); !ok || err != nil {
+		return news{}, errors.Join(errors.New("fairqueue: the watch was not created"), err)
+	}
+	if n, ok := deletion(created, e); ok {
+		return n, nil
+	}
+	if created.Header.Revision > seen {
+		// What was deleted between the look and the watch shows here, what is
+		// deleted from now on shows in the watch.
+		there, at, err := present(ctx, w.session, e, created.Header.Revision)
+		if err != nil {
+			return news{}, err
+		}
+		if !there {
+			return news{revision: at, deleted: true}, nil
+		}
+		seen = at
+	}
+	silence := time.NewTimer(around(w.recheck))
+	defer silence.Stop()
+	for {
+		select {
+		case response, ok := <-events:
+			if n, ok := deletion(response, e); ok {
+				return n, nil
+			}
+			if err := response.Err(); !ok || err != nil {
+				return news{}, errors.Join(errors.New("fairqueue: the watch ended"), err)
+			}
+		case <-silence.C:
+			return news{revision: seen, silent: true}, nil
+		case <-ctx.Done():
+			return news{}, ctx.Err()
+		}
+	}
+}
+
+// mistrust makes the next watch use another stream, and so another endpoint.
+func (w *watcher) mistrust() { w.session.LeaveStream(w.stream) }
+
+// deletion finds the deletion of e, not one of an earlier key of its name.
+func deletion(response clientv3.WatchResponse, e entry) (news, bool) {
+	for _, event := range response.Events {
+		if event.Type == clientv3.EventTypeDelete && event.Kv.ModRevision > e.revision {
+			return news{revision: event.Kv.ModRevision, deleted: true}, true
+		}
+	}
+	return news{}, false
+}
+
+// present reports whether e is there, at a revision that is not below least.
+func present(ctx context.Context, s *session.Session, e entry, least int64) (there bool, at int64, err error) {
+	for _, local := range []bool{true, false} {
+		var answer *clientv3.GetResponse
+		err := s.Call(ctx, func(ctx context.Context) (err error) {
+			answer, err = s.Client().Get(ctx, e.key, readOptions(local)...)
+			return err
+		})
+		if err != nil {
+			return false, 0, err
+		}
+		there, at = len(answer.Kvs) > 0 && answer.Kvs[0].CreateRevision == e.revision, answer.Header.Revision
+		if at >= least {
+			break
+		}
+	}
+	return there, at, nil
+}
+
+// refused reports whether etcd will not change its mind.
+func refused(err error) bool {
+	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty)
+}
+
+func around(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
+// Lost blocks until the ticket is known to be lost, and returns an error that wraps
+// [session.ErrLost], or until ctx is over, and returns ctx's error. It hears of a
+// deletion of the key within milliseconds, through one watch on it, which is all
+// it costs. Trouble with the watch is no loss: then Lost looks, and watches again.
+// An error of another kind says that etcd does not let it look. It runs in the
+// caller's goroutine.
+func (t *Ticket) Lost(ctx context.Context) error {
+	w := t.watcher()
+	seen := t.me.revision
+	for {
+		news, err := w.await(ctx, t.me, seen)
+		if err != nil {
+			return err
+		}
+		there, at := false, int64(0)
+		if !news.deleted {
+			there, at, err = present(ctx, t.session, t.me, news.revision)
+			if err != nil {
+				return err
+			}
+		}
+		if !there {
+			return fmt.Errorf("fairqueue: holding %s: %w", t.me.key, errGone)
+		}
+		seen = at
+	}
+}

@@ -1,0 +1,222 @@
+package session_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/etcdlock/locks/session"
+)
+
+func TestCloseRevokesOnceAndStopsRenewing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		time.Sleep(6 * time.Second)
+		for range 3 {
+			require.NoError(t, s.Close(context.Background()))
+		}
+		require.Zero(t, f.leaseCount())
+		require.Len(t, f.revocationTimes(), 1)
+		require.ErrorIs(t, s.Err(), session.ErrClosed)
+		require.NotErrorIs(t, s.Err(), session.ErrLost)
+		require.ErrorIs(t, context.Cause(s.Context()), session.ErrClosed)
+		require.Equal(t, session.Closed, s.State())
+		require.True(t, ended(s))
+
+		renewals := f.renewalTimes()
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, s.Renew(context.Background()), session.ErrClosed)
+		require.Equal(t, renewals, f.renewalTimes())
+		require.Equal(t, session.Closed, s.State(), "not lost, however long ago")
+	})
+}
+
+func TestConcurrentClosesRevokeOnceAndAllWait(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.revoke = late(500 * time.Millisecond)
+		s := open(t, f)
+		start := time.Now()
+		var closes sync.WaitGroup
+		for range 10 {
+			closes.Go(func() {
+				if err := s.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+				if time.Since(start) != 500*time.Millisecond {
+					t.Error("returned before the lease was revoked, or long after")
+				}
+			})
+		}
+		closes.Wait()
+		require.Len(t, f.revocationTimes(), 1)
+	})
+}
+
+// R7
+func TestCloseAfterLossIsNil(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.renew, f.revoke = lost, lost
+		s := open(t, f)
+		<-s.Done()
+		start := time.Now()
+		require.NoError(t, s.Close(context.Background()))
+		require.Zero(t, time.Since(start))
+		require.ErrorIs(t, s.Err(), session.ErrLost)
+		require.Empty(t, f.revocationTimes())
+	})
+}
+
+func TestCloseOfAnUnknownLeaseIsNil(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { clear(f.leases) })
+		require.NoError(t, s.Close(context.Background()))
+	})
+}
+
+func TestCloseReturnsWithItsContextAndCanBeRepeated(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.revoke = lost
+		s := open(t, f)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		start := time.Now()
+		err := s.Close(ctx)
+		require.Equal(t, 20*time.Second, time.Since(start))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, context.Canceled, "nobody cancelled")
+		require.ErrorIs(t, s.Err(), session.ErrClosed)
+		require.Empty(t, f.renewalTimes(), "so that the server drops the lease by itself")
+
+		f.set(func(f *fake) { f.revoke, f.leases[s.Lease()] = nil, time.Now().Add(time.Hour) })
+		require.NoError(t, s.Close(context.Background()))
+		require.Zero(t, f.leaseCount())
+	})
+}
+
+func TestCloseWithinAnotherClosesContext(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.revoke = lost
+		s := open(t, f)
+		long, cancelLong := context.WithTimeout(context.Background(), time.Minute)
+		defer cancelLong()
+		var first sync.WaitGroup
+		first.Go(func() { _ = s.Close(long) })
+		synctest.Wait()
+		short, cancelShort := context.WithTimeout(context.Background(), time.Second)
+		defer cancelShort()
+		start := time.Now()
+		require.ErrorIs(t, s.Close(short), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		first.Wait()
+	})
+}
+
+func TestCloseWithCancelledContextStillRevokes(t *testing.T) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	t.Run("if the server answers", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			f.revoke = late(200 * time.Millisecond)
+			require.NoError(t, open(t, f).Close(over))
+			require.Zero(t, f.leaseCount())
+		})
+	})
+	t.Run("but not for long", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			f.revoke = lost
+			s := open(t, f)
+			start := time.Now()
+			require.ErrorIs(t, s.Close(over), context.Canceled)
+			require.Equal(t, 250*time.Millisecond, time.Since(start))
+		})
+	})
+}
+
+func TestCloseTriesAgainAndReturnsRefusals(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.revoke = refused(rpctypes.ErrNoLeader)
+		s := open(t, f)
+		heal := time.AfterFunc(time.Second, func() { f.set(func(f *fake) { f.revoke = refused(rpctypes.ErrPermissionDenied) }) })
+		defer heal.Stop()
+		require.ErrorIs(t, s.Close(context.Background()), rpctypes.ErrPermissionDenied)
+		require.Greater(t, len(f.revocationTimes()), 2)
+	})
+}
+
+// slowToNotice takes a while to see that its context is over, as a request that
+// is on its way already does.
+func slowToNotice(ctx context.Context, do func() error) error {
+	<-ctx.Done()
+	time.Sleep(100 * time.Millisecond)
+	return do()
+}
+
+// H9
+func TestNothingIsRenewedAfterClose(t *testing.T) {
+	t.Run("periodic", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			f.renew = slowToNotice
+			s := open(t, f)
+			time.Sleep(6 * time.Second) // one is under way
+			require.NoError(t, s.Close(context.Background()))
+			f.set(func(f *fake) { require.Zero(t, f.underWay) })
+			require.Zero(t, f.leaseCount())
+			renewals := f.renewalTimes()
+			time.Sleep(time.Minute)
+			require.Equal(t, renewals, f.renewalTimes())
+		})
+	})
+	t.Run("asked for", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			f.renew, f.revoke = slowToNotice, refused(rpctypes.ErrPermissionDenied)
+			s := open(t, f)
+			var renew sync.WaitGroup
+			renew.Go(func() {
+				if err := s.Renew(context.Background()); err == nil {
+					t.Error("renewed")
+				}
+			})
+			synctest.Wait()
+			require.Error(t, s.Close(context.Background()))
+			f.set(func(f *fake) { require.Zero(t, f.underWay) })
+			renew.Wait()
+			renewals := f.renewalTimes()
+			require.ErrorIs(t, s.Renew(context.Background()), session.ErrClosed)
+			require.Equal(t, renewals, f.renewalTimes())
+		})
+	})
+	t.Run("many at once", func(t *testing.T) {
+		for range 50 {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				f.revoke = refused(rpctypes.ErrPermissionDenied)
+				s := open(t, f)
+				var closed atomic.Bool
+				f.set(func(f *fake) {
+					f.renew = func(ctx context.Context, do func() error) error {
+						if closed.Load() {
+							t.Error("renewed after Close")
+						}
+						return do()
+					}
+				})
+				var renewing sync.WaitGroup
+				for range 4 {
+					renewing.Go(func() {
+						for s.Renew(context.Background()) == nil {
+						}
+					})
+				}
+				require.Error(t, s.Close(context.Background()))
+				closed.Store(true)
+				renewing.Wait()
+			})
+		}
+	})
+}

@@ -1,0 +1,260 @@
+package session_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/etcdlock/locks/session"
+)
+
+func keep(t *testing.T, f *fake, opts ...session.Option) *session.Keeper {
+	t.Helper()
+	k := session.Keep(f.client(), append([]session.Option{session.WithMonotonicClock()}, opts...)...)
+	t.Cleanup(func() {
+		f.set(func(f *fake) { f.grant, f.renew, f.revoke = nil, nil, nil })
+		require.NoError(t, k.Close(context.Background()))
+	})
+	return k
+}
+
+func TestKeeperCreatesItsSessionWhenFirstNeeded(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		k := keep(t, f)
+		time.Sleep(time.Minute)
+		require.Empty(t, f.grantTimes())
+		first, err := k.Session(context.Background())
+		require.NoError(t, err)
+		second, err := k.Session(context.Background())
+		require.NoError(t, err)
+		require.Same(t, first, second)
+		require.Len(t, f.grantTimes(), 1)
+	})
+}
+
+// H11, promise 12
+func TestKeeperReplacesALostSessionAndTheOldOneStaysLost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		k := keep(t, f)
+		old, err := k.Session(context.Background())
+		require.NoError(t, err)
+		f.set(func(f *fake) { f.renew = lost })
+		<-old.Done()
+		f.set(func(f *fake) { f.renew = nil })
+
+		next, err := k.Session(context.Background())
+		require.NoError(t, err)
+		require.NotEqual(t, old.Lease(), next.Lease())
+		time.Sleep(time.Minute)
+		require.NoError(t, next.Err())
+		require.ErrorIs(t, old.Err(), session.ErrLost)
+	})
+}
+
+// H8, H11
+func TestKeeperSeesTheLossThatNoTimerHasTold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		now, suspend := suspendable()
+		k := keep(t, f, session.WithClock(now))
+		old, err := k.Session(context.Background())
+		require.NoError(t, err)
+		suspend(time.Minute)
+		next, err := k.Session(context.Background())
+		require.NoError(t, err)
+		require.NotSame(t, old, next)
+	})
+}
+
+func TestKeeperReplacesASessionThatWasClosed(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		k := keep(t, f)
+		first, err := k.Session(context.Background())
+		require.NoError(t, err)
+		require.NoError(t, first.Close(context.Background()))
+		next, err := k.Session(context.Background())
+		require.NoError(t, err)
+		require.NoError(t, next.Err())
+	})
+}
+
+func TestKeepersCallersShareOneCreation(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = late(500 * time.Millisecond)
+		k := keep(t, f)
+		sessions := make(chan *session.Session, 20)
+		for range cap(sessions) {
+			go func() {
+				s, err := k.Session(context.Background())
+				if err != nil {
+					t.Error(err)
+				}
+				sessions <- s
+			}()
+		}
+		first := <-sessions
+		for range cap(sessions) - 1 {
+			require.Same(t, first, <-sessions)
+		}
+		require.Len(t, f.grantTimes(), 1)
+	})
+}
+
+func TestCallerOfAKeeperThatGivesUpDoesNotFailTheOthers(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = lost
+		k := keep(t, f)
+		impatient, giveUp := context.WithCancel(context.Background())
+		var callers sync.WaitGroup
+		callers.Go(func() {
+			if _, err := k.Session(impatient); err == nil {
+				t.Error("a session out of nothing")
+			}
+		})
+		synctest.Wait() // that one creates
+		callers.Go(func() {
+			s, err := k.Session(context.Background())
+			if err != nil || s.Err() != nil {
+				t.Error("the other caller failed:", err)
+			}
+		})
+		synctest.Wait() // this one waits for it
+		f.set(func(f *fake) { f.grant = nil })
+		giveUp()
+		callers.Wait()
+	})
+}
+
+func TestWaitingForAKeeperEndsWithTheCallersContext(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = lost
+		k := keep(t, f)
+		var creator sync.WaitGroup
+		creator.Go(func() { _, _ = k.Session(context.Background()) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := k.Session(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		creator.Wait()
+	})
+}
+
+// R8: the default time-out includes waiting for others to fail.
+func TestKeepersCallersDoNotWaitOneAfterTheOther(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = lost
+		k := keep(t, f)
+		start := time.Now()
+		var callers sync.WaitGroup
+		for range 10 {
+			callers.Go(func() {
+				if _, err := k.Session(context.Background()); err == nil {
+					t.Error("a session out of nothing")
+				}
+			})
+		}
+		callers.Wait()
+		require.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
+
+func TestKeeperReturnsErrorsOfCreation(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = refused(rpctypes.ErrPermissionDenied)
+		k := keep(t, f)
+		_, err := k.Session(context.Background())
+		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+		f.set(func(f *fake) { f.grant = nil })
+		_, err = k.Session(context.Background())
+		require.NoError(t, err, "the failure is not remembered")
+	})
+}
+
+func TestClosedKeeperHasNoSessions(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		k := keep(t, f)
+		s, err := k.Session(context.Background())
+		require.NoError(t, err)
+		for range 2 {
+			require.NoError(t, k.Close(context.Background()))
+		}
+		require.ErrorIs(t, s.Err(), session.ErrClosed)
+		require.Zero(t, f.leaseCount())
+		_, err = k.Session(context.Background())
+		require.ErrorIs(t, err, session.ErrClosed)
+		require.Len(t, f.grantTimes(), 1)
+	})
+}
+
+func TestKeeperClosedBeforeUseMakesNoRequest(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		k := keep(t, f)
+		require.NoError(t, k.Close(context.Background()))
+		_, err := k.Session(context.Background())
+		require.ErrorIs(t, err, session.ErrClosed)
+		require.Empty(t, f.grantTimes())
+	})
+}
+
+func TestKeeperClosedDuringCreationLeavesNoLease(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"close waits": time.Second, "close gives up": 100 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				f.grant = late(500 * time.Millisecond)
+				k := keep(t, f)
+				var creator sync.WaitGroup
+				creator.Go(func() {
+					if _, err := k.Session(context.Background()); err == nil {
+						t.Error("a session of a closed keeper")
+					}
+				})
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(context.Background(), wait)
+				defer cancel()
+				err := k.Close(ctx)
+				if wait > 500*time.Millisecond {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+				creator.Wait()
+				require.Zero(t, f.leaseCount())
+			})
+		})
+	}
+}
+
+func TestKeepersCloseCanBeRepeatedAfterAFailure(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.revoke = lost
+		k := keep(t, f)
+		_, err := k.Session(context.Background())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, k.Close(ctx), context.DeadlineExceeded)
+		f.set(func(f *fake) { f.revoke = nil })
+		require.NoError(t, k.Close(context.Background()))
+		require.Zero(t, f.leaseCount())
+	})
+}
+
+func TestSessionIsItsOwnSource(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		var source session.Source = s
+		same, err := source.Session(context.Background())
+		require.NoError(t, err)
+		require.Same(t, s, same)
+		require.NoError(t, s.Close(context.Background()))
+		_, err = source.Session(context.Background())
+		require.ErrorIs(t, err, session.ErrClosed)
+	})
+}

@@ -1,0 +1,142 @@
+package session_test
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/etcdlock/locks/session"
+)
+
+func TestTTLIsRoundedUpToWholeSeconds(t *testing.T) {
+	for asked, granted := range map[time.Duration]time.Duration{
+		time.Nanosecond:         time.Second,
+		time.Second:             time.Second,
+		time.Second + 1:         2 * time.Second,
+		1500 * time.Millisecond: 2 * time.Second,
+		15 * time.Second:        15 * time.Second,
+	} {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			require.Equal(t, granted, open(t, f, session.WithTTL(asked)).TTL())
+		})
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		start := time.Now()
+		s := open(t, f)
+		require.Equal(t, 15*time.Second, s.TTL())
+		require.Equal(t, start.Add(13500*time.Millisecond), s.Deadline())
+	})
+}
+
+func TestLongestTTLDoesNotOverflow(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = refused(rpctypes.ErrLeaseTTLTooLarge)
+		_, err := session.New(context.Background(), f.client(), session.WithTTL(math.MaxInt64))
+		require.ErrorIs(t, err, rpctypes.ErrLeaseTTLTooLarge, "not one about a TTL below zero")
+	})
+}
+
+func TestTTLThatIsNotPositiveIsRefusedWithoutARequest(t *testing.T) {
+	for _, ttl := range []time.Duration{0, -1, math.MinInt64} {
+		f := newFake()
+		_, err := session.New(context.Background(), f.client(), session.WithTTL(ttl))
+		require.ErrorContains(t, err, "TTL must be positive")
+		require.Empty(t, f.grantTimes())
+	}
+}
+
+func TestMarginMovesTheDeadline(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		start := time.Now()
+		s := open(t, f, session.WithTTL(10*time.Second), session.WithMargin(4*time.Second))
+		require.Equal(t, start.Add(6*time.Second), s.Deadline())
+	})
+}
+
+func TestDefaultMarginIsAtLeast200Milliseconds(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		start := time.Now()
+		require.Equal(t, start.Add(800*time.Millisecond), open(t, f, session.WithTTL(time.Second)).Deadline())
+	})
+}
+
+func TestMarginThatMakesNoSenseIsRefusedAndLeavesNoLease(t *testing.T) {
+	for _, margin := range []time.Duration{0, -time.Second, 5 * time.Second, time.Hour} {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			_, err := session.New(context.Background(), f.client(),
+				session.WithTTL(10*time.Second), session.WithMargin(margin))
+			require.ErrorContains(t, err, "margin")
+			require.Zero(t, f.leaseCount())
+		})
+	}
+}
+
+func TestNilClientAndContextPanic(t *testing.T) {
+	var none context.Context
+	require.PanicsWithValue(t, "session: New needs a client", func() { _, _ = session.New(context.Background(), nil) })
+	require.PanicsWithValue(t, "session: New needs a context", func() { _, _ = session.New(none, newFake().client()) })
+	require.PanicsWithValue(t, "session: Keep needs a client", func() { session.Keep(nil) })
+}
+
+// R8: no member answers, and the caller set no limit.
+func TestNewGivesUpByItself(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = lost
+		start := time.Now()
+		_, err := session.New(context.Background(), f.client())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
+
+// R8
+func TestNewGivesUpWithItsContext(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = lost
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		_, err := session.New(ctx, f.client())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Minute, time.Since(start), "more than the default")
+	})
+}
+
+func TestNewsContextBoundsTheCreationOnly(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		ctx, cancel := context.WithCancel(context.Background())
+		s, err := session.New(ctx, f.client(), session.WithMonotonicClock())
+		require.NoError(t, err)
+		cancel()
+		time.Sleep(time.Minute)
+		require.NoError(t, s.Err())
+		require.NoError(t, s.Close(context.Background()))
+	})
+}
+
+func TestNewReturnsEtcdsRefusalAtOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = refused(rpctypes.ErrPermissionDenied)
+		_, err := session.New(context.Background(), f.client())
+		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+		require.Len(t, f.grantTimes(), 1)
+	})
+}
+
+func TestNewTriesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = refused(rpctypes.ErrTooManyRequests)
+		heal := time.AfterFunc(3*time.Second, func() { f.set(func(f *fake) { f.grant = nil }) })
+		defer heal.Stop()
+		s := open(t, f)
+		require.NoError(t, s.Err())
+		require.Equal(t, f.client().Lease, s.Client().Lease)
+	})
+}

@@ -1,0 +1,410 @@
+package session_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/etcdlock/locks/session"
+)
+
+func TestIdleSessionRenewsOncePerThirdOfItsTTL(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		start := time.Now()
+		s := open(t, f, session.WithTTL(15*time.Second))
+		time.Sleep(26 * time.Second)
+		require.Equal(t, []float64{5, 10, 15, 20, 25}, secondsSince(start, f.renewalTimes()))
+		require.NoError(t, s.Err())
+		require.Equal(t, start.Add(25*time.Second+13500*time.Millisecond), s.Deadline())
+	})
+}
+
+// H1: the connection is black-holed after two renewals.
+func TestLossIsToldBeforeTheServerDropsTheLease(t *testing.T) {
+	for name, hole := range map[string]fate{"requests vanish": lost, "answers vanish": unheard} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				start := time.Now()
+				s := open(t, f, session.WithTTL(15*time.Second))
+				time.Sleep(11 * time.Second)
+				f.set(func(f *fake) { f.renew = hole })
+				deadline := s.Deadline()
+				<-s.Done()
+				require.Equal(t, deadline, time.Now(), "not before it has to, and not later")
+				require.Equal(t, start.Add(23500*time.Millisecond), deadline)
+				require.True(t, time.Now().Before(f.expiry(s.Lease())))
+				require.ErrorIs(t, s.Err(), session.ErrLost)
+				require.ErrorIs(t, context.Cause(s.Context()), session.ErrLost)
+				require.Equal(t, session.Lost, s.State())
+			})
+		})
+	}
+}
+
+// H1, H2, H5: whatever becomes of the single renewals.
+func TestSessionNeverOutlivesItsLease(t *testing.T) {
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				random := rand.New(rand.NewPCG(seed, 1))
+				var mu sync.Mutex
+				f.renew = func(ctx context.Context, do func() error) error {
+					mu.Lock()
+					kind, delay := random.IntN(6), time.Duration(random.Int64N(int64(8*time.Second)))
+					mu.Unlock()
+					switch kind {
+					case 0:
+						return answered(ctx, do)
+					case 1:
+						return unheard(ctx, do)
+					case 2:
+						return late(delay)(ctx, do)
+					case 3:
+						return refused(rpctypes.ErrNoLeader)(ctx, do)
+					}
+					return lost(ctx, do)
+				}
+				s := open(t, f, session.WithTTL(time.Duration(2+random.IntN(58))*time.Second))
+				select {
+				case <-s.Done():
+					require.ErrorIs(t, s.Err(), session.ErrLost)
+				case <-time.After(10 * time.Minute):
+				}
+				require.True(t, time.Now().Before(f.expiry(s.Lease())))
+			})
+		})
+	}
+}
+
+// H2: a renewal is answered 5 s late, then comes a black hole.
+func TestLateAnswerDoesNotStretchTheDeadline(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		start := time.Now()
+		s := open(t, f, session.WithTTL(60*time.Second))
+		f.set(func(f *fake) { f.renew = late(5 * time.Second) })
+		time.Sleep(26 * time.Second) // the renewal left at 20 s and was answered at 25 s
+		f.set(func(f *fake) { f.renew = lost })
+		require.Equal(t, start.Add((20+60-6)*time.Second), s.Deadline())
+		<-s.Done()
+		require.Equal(t, start.Add((20+60-6)*time.Second), time.Now())
+		require.True(t, time.Now().Before(f.expiry(s.Lease())))
+	})
+}
+
+// H2: answers that overtake each other.
+func TestDeadlineNeverMovesBack(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.renew = late(900 * time.Millisecond) })
+		var slow sync.WaitGroup
+		slow.Go(func() { _ = s.Renew(context.Background()) })
+		time.Sleep(100 * time.Millisecond)
+		f.set(func(f *fake) { f.renew = nil })
+		require.NoError(t, s.Renew(context.Background()))
+		deadline := s.Deadline()
+		slow.Wait()
+		require.Equal(t, deadline, s.Deadline())
+	})
+}
+
+// H3: the grant is answered late, then comes a black hole.
+func TestDeadlineCountsFromBeforeTheGrantWasSent(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant, f.renew = late(3500*time.Millisecond), lost
+		s := open(t, f, session.WithTTL(15*time.Second))
+		grants := f.grantTimes()
+		sent := grants[len(grants)-1]
+		require.Equal(t, 3500*time.Millisecond, time.Since(sent))
+		require.Equal(t, sent.Add(13500*time.Millisecond), s.Deadline())
+		<-s.Done()
+		require.Equal(t, sent.Add(13500*time.Millisecond), time.Now())
+		require.True(t, time.Now().Before(f.expiry(s.Lease())))
+	})
+}
+
+// H3: with a short TTL a slow grant uses up most of it.
+func TestFirstRenewalDoesNotWaitAfterASlowGrant(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = late(3500 * time.Millisecond)
+		start := time.Now()
+		s := open(t, f, session.WithTTL(6*time.Second))
+		created := time.Since(start)
+		time.Sleep(time.Minute)
+		require.NoError(t, s.Err())
+		require.Equal(t, created, f.renewalTimes()[0].Sub(start))
+	})
+}
+
+// H4: no answer for 4 s right after the grant, with a TTL of 60 s.
+func TestSessionSurvivesSilenceRightAfterTheGrant(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.renew = lost
+		s := open(t, f, session.WithTTL(60*time.Second))
+		heal := time.AfterFunc(4*time.Second, func() { f.set(func(f *fake) { f.renew = nil }) })
+		defer heal.Stop()
+		require.NoError(t, s.Renew(context.Background()))
+		time.Sleep(5 * time.Minute)
+		require.NoError(t, s.Err())
+		require.Equal(t, session.Live, s.State())
+	})
+}
+
+// H5: one of three endpoints swallows what it gets, then two.
+func TestSessionSurvivesSilentEndpoints(t *testing.T) {
+	for silent := range 3 {
+		for _, ttl := range []time.Duration{2 * time.Second, 15 * time.Second} {
+			t.Run(fmt.Sprint(silent, ttl), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T, f *fake) {
+					var n atomic.Int64
+					f.renew = func(ctx context.Context, do func() error) error {
+						if int(n.Add(1))%3 < silent {
+							return lost(ctx, do)
+						}
+						return answered(ctx, do)
+					}
+					s := open(t, f, session.WithTTL(ttl))
+					time.Sleep(10 * time.Minute)
+					require.NoError(t, s.Err())
+				})
+			})
+		}
+	}
+}
+
+func TestDoneDoesNotDependOnTheRequestComingBack(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		release := make(chan struct{})
+		s := open(t, f, session.WithTTL(15*time.Second))
+		f.set(func(f *fake) { f.renew = deaf(release) })
+		deadline := s.Deadline()
+		<-s.Done()
+		require.Equal(t, deadline, time.Now())
+		close(release)
+	})
+}
+
+func TestStateFollowsTheRenewals(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f, session.WithTTL(12*time.Second))
+		require.Equal(t, session.Live, s.State())
+		f.set(func(f *fake) { f.renew = lost })
+
+		time.Sleep(6 * time.Second)
+		require.Equal(t, session.Live, s.State(), "the first attempt is not overdue yet")
+		time.Sleep(time.Millisecond)
+		require.Equal(t, session.AtRisk, s.State())
+		require.NoError(t, s.Err())
+		require.False(t, ended(s))
+
+		f.set(func(f *fake) { f.renew = nil })
+		time.Sleep(2 * time.Second) // the attempt under way times out, the next is answered
+		require.Equal(t, session.Live, s.State())
+
+		f.set(func(f *fake) { f.renew = lost })
+		time.Sleep(s.TTL())
+		require.Equal(t, session.Lost, s.State())
+		require.True(t, ended(s))
+
+		f.set(func(f *fake) { f.renew = nil })
+		time.Sleep(time.Minute)
+		require.Equal(t, session.Lost, s.State(), "for ever")
+	})
+}
+
+func TestStatesHaveNames(t *testing.T) {
+	names := map[session.State]string{
+		session.Live: "live", session.AtRisk: "at risk", session.Lost: "lost", session.Closed: "closed", 0: "unknown",
+	}
+	for state, name := range names {
+		require.Equal(t, name, state.String())
+	}
+}
+
+// H6: an operator revokes the lease.
+func TestUnknownLeaseEndsTheSessionAtTheNextRenewal(t *testing.T) {
+	t.Run("periodic", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			start := time.Now()
+			s := open(t, f, session.WithTTL(15*time.Second))
+			f.set(func(f *fake) { clear(f.leases) })
+			<-s.Done()
+			require.Equal(t, 5*time.Second, time.Since(start))
+			require.ErrorIs(t, s.Err(), session.ErrLost)
+			require.ErrorIs(t, s.Err(), rpctypes.ErrLeaseNotFound)
+			time.Sleep(time.Minute)
+			require.Len(t, f.renewalTimes(), 1, "a lost session is not renewed")
+		})
+	})
+	t.Run("asked for", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f)
+			f.set(func(f *fake) { clear(f.leases) })
+			require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
+			require.True(t, ended(s))
+		})
+	})
+	t.Run("any request", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f)
+			err := s.Call(context.Background(), func(context.Context) error { return rpctypes.ErrLeaseNotFound })
+			require.ErrorIs(t, err, session.ErrLost)
+			require.True(t, ended(s))
+		})
+	})
+	t.Run("a TTL of zero", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f)
+			f.set(func(f *fake) { f.granted = 0 })
+			require.ErrorIs(t, s.Renew(context.Background()), rpctypes.ErrLeaseNotFound)
+			require.ErrorIs(t, s.Err(), session.ErrLost)
+		})
+	})
+}
+
+// suspendable is a clock that can jump, as that of a suspended machine does: the
+// timers have not seen it.
+func suspendable() (now func() time.Duration, suspend func(time.Duration)) {
+	start := time.Now()
+	var jumped atomic.Int64
+	now = func() time.Duration { return time.Since(start) + time.Duration(jumped.Load()) }
+	return now, func(d time.Duration) { jumped.Add(int64(d)) }
+}
+
+// H8: the process was stopped for longer than its TTL.
+func TestFirstLookAfterASuspensionSeesTheLoss(t *testing.T) {
+	looks := map[string]func(t *testing.T, s *session.Session){
+		"Err": func(t *testing.T, s *session.Session) { require.ErrorIs(t, s.Err(), session.ErrLost) },
+		"State": func(t *testing.T, s *session.Session) {
+			require.Equal(t, session.Lost, s.State())
+		},
+		"Session": func(t *testing.T, s *session.Session) {
+			_, err := s.Session(context.Background())
+			require.ErrorIs(t, err, session.ErrLost)
+		},
+		"Renew": func(t *testing.T, s *session.Session) {
+			require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
+		},
+		"Call": func(t *testing.T, s *session.Session) {
+			err := s.Call(context.Background(), func(context.Context) error {
+				t.Error("a request was made")
+				return nil
+			})
+			require.ErrorIs(t, err, session.ErrLost)
+		},
+		"Close": func(t *testing.T, s *session.Session) {
+			require.NoError(t, s.Close(context.Background()))
+			require.ErrorIs(t, s.Err(), session.ErrLost, "a loss stays a loss")
+		},
+	}
+	for name, look := range looks {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				now, suspend := suspendable()
+				s := open(t, f, session.WithTTL(15*time.Second), session.WithClock(now))
+				suspend(13500*time.Millisecond - 1)
+				require.NoError(t, s.Err())
+				require.False(t, ended(s))
+				suspend(1)
+				look(t, s)
+				require.True(t, ended(s))
+				require.Empty(t, f.renewalTimes())
+			})
+		})
+	}
+}
+
+// H8, H2: the answer is read after waking up, before any timer went off.
+func TestAnswerAfterTheDeadlineDoesNotReviveTheSession(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		now, suspend := suspendable()
+		s := open(t, f, session.WithTTL(15*time.Second), session.WithClock(now))
+		// The server sees the renewal in time, and answers in time.
+		f.set(func(f *fake) {
+			f.renew = func(ctx context.Context, do func() error) error {
+				defer suspend(14 * time.Second)
+				return answered(ctx, do)
+			}
+		})
+		require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
+		require.ErrorIs(t, s.Err(), session.ErrLost)
+		require.True(t, ended(s))
+	})
+}
+
+func TestRenewMovesTheDeadlineAndTheNextPeriodicRenewal(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		start := time.Now()
+		s := open(t, f, session.WithTTL(15*time.Second))
+		time.Sleep(3 * time.Second)
+		require.NoError(t, s.Renew(context.Background()))
+		require.Equal(t, start.Add(16500*time.Millisecond), s.Deadline())
+		time.Sleep(11 * time.Second)
+		require.Equal(t, []float64{3, 8, 13}, secondsSince(start, f.renewalTimes()))
+	})
+}
+
+func TestRenewTriesAgainUntilItsContextEnds(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f, session.WithTTL(time.Minute))
+		f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		err := s.Renew(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, rpctypes.ErrNoLeader, "and says what was in the way")
+		require.Greater(t, len(f.renewalTimes()), 2)
+		require.NoError(t, s.Err())
+	})
+}
+
+// R12: a server that refuses at once must not be asked in a tight loop.
+func TestFailingRenewalsArePaced(t *testing.T) {
+	for _, err := range []error{rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests, rpctypes.ErrPermissionDenied, errors.New("odd")} {
+		t.Run(err.Error(), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				f.renew = refused(err)
+				s := open(t, f, session.WithTTL(15*time.Second))
+				<-s.Done()
+				attempts := len(f.renewalTimes())
+				require.Greater(t, attempts, 5)
+				require.Less(t, attempts, 40)
+			})
+		})
+	}
+}
+
+func TestTheServersTTLCounts(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.leastTTL = 9
+		start := time.Now()
+		s := open(t, f, session.WithTTL(time.Second))
+		require.Equal(t, 9*time.Second, s.TTL())
+		require.Equal(t, start.Add(8100*time.Millisecond), s.Deadline())
+		time.Sleep(4 * time.Second)
+		require.Equal(t, []float64{3}, secondsSince(start, f.renewalTimes()))
+	})
+}
+
+func TestLossIsLoggedOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		var log bytes.Buffer
+		f.renew = lost
+		s := open(t, f, session.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), session.WithLogger(nil))
+		<-s.Done()
+		synctest.Wait()
+		require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("session lost")))
+		require.Contains(t, log.String(), "lease renewal failed")
+		require.Contains(t, log.String(), fmt.Sprintf("lease=%x", s.Lease()))
+	})
+}
