@@ -27,7 +27,8 @@ type Locker interface {
 //
 // It returns the error of Lock, or of fn. If the lock was lost before fn returned, the
 // error also wraps [ErrLost] (or [ErrClosed]), even if fn itself was content: somebody
-// else may have had the lock. A release that etcd does not confirm in time is not an
+// else may have had the lock. Look for that first: what fn did with its context failed
+// with context.Canceled then. A release that etcd does not confirm in time is not an
 // error; it goes on in the background.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) error) (err error) {
 	h, err := l.Lock(ctx)

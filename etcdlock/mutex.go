@@ -53,6 +53,9 @@ func (m *Mutex) TryLock(ctx context.Context) (*Hold, error) {
 type joinFunc func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error)
 
 func (m *Mutex) take(ctx context.Context, op string, join joinFunc) (*Hold, error) {
+	if m.queue == nil {
+		panic("etcdlock: a Mutex is made with NewMutex")
+	}
 	if ctx == nil {
 		panic("etcdlock: nil context")
 	}

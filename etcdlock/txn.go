@@ -12,8 +12,10 @@ import (
 // again, because only its user knows whether it can be.
 //
 // If the hold is gone, nothing of it takes effect, neither Then nor Else, and Commit
-// returns an error that wraps [ErrLost]. Otherwise the response is that of the
-// transaction as written, its Succeeded that of the comparisons given to If.
+// returns an error that wraps [ErrLost] (or [ErrClosed], or [ErrUnlocked]). Otherwise the
+// response is that of the transaction as written, its Succeeded that of the comparisons
+// given to If. Of other errors, session.Doubtful tells whether the transaction may have
+// taken effect although its answer was lost.
 func (h *Hold) Txn(ctx context.Context) clientv3.Txn {
 	return &guardedTxn{ctx: ctx, hold: h}
 }

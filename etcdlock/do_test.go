@@ -1,0 +1,86 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+var errWork = errors.New("work failed")
+
+func TestDoReleasesWhateverBecomesOfTheWork(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	var seen *etcdlock.Hold
+	work := func(outcome func() error) func(context.Context, *etcdlock.Hold) error {
+		return func(ctx context.Context, h *etcdlock.Hold) error {
+			require.NoError(t, ctx.Err())
+			require.NoError(t, h.Err())
+			seen = h
+			return outcome()
+		}
+	}
+	require.NoError(t, etcdlock.Do(within(t), m, work(func() error { return nil })))
+	require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked)
+	require.ErrorIs(t, etcdlock.Do(within(t), m, work(func() error { return errWork })), errWork)
+	require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked)
+	require.PanicsWithValue(t, "work panicked", func() {
+		_ = etcdlock.Do(within(t), m, work(func() error { panic("work panicked") }))
+	})
+	require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked)
+	require.Zero(t, tickets(t, cluster.Client(t)))
+}
+
+func TestDoPassesOnWhyItCouldNotLock(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	err := etcdlock.Do(cancelled(), m, func(context.Context, *etcdlock.Hold) error {
+		t.Error("ran without the lock")
+		return nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestTheContextOfTheWorkEndsWithTheCallers(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	ctx, cancel := context.WithCancelCause(within(t))
+	err := etcdlock.Do(ctx, m, func(ctx context.Context, h *etcdlock.Hold) error {
+		cancel(errWork)
+		await(t, "the context", ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), errWork)
+		require.NoError(t, h.Err(), "the lock is held until the work is done")
+		return ctx.Err()
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, etcdlock.ErrLost)
+	require.Zero(t, tickets(t, cluster.Client(t)), "released although the context was over")
+}
+
+func TestTheContextOfTheWorkEndsWithTheLock(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	m := etcdlock.NewMutex(newSession(t, client), "orders")
+	finished := false
+	before := cluster.Calls("Watch")
+	err := etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
+		awaitWatch(t, cluster, before)
+		_, err := client.Delete(within(t), h.Key())
+		require.NoError(t, err)
+		await(t, "the context", ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrLost)
+		finished = true
+		return nil
+	})
+	require.True(t, finished, "Do waits for the work")
+	require.ErrorIs(t, err, etcdlock.ErrLost, "although the work was content")
+}
