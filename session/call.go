@@ -13,11 +13,13 @@ import (
 )
 
 const (
-	// An attempt that gets no answer within a second goes to another endpoint.
-	// Later ones get more time: if the server is slow rather than gone, asking
-	// again and again would only add to its load.
-	firstAttempt = time.Second
-	longAttempt  = 8 * time.Second
+	// An attempt that gets no answer in this time goes to another endpoint. It is
+	// a compromise: an endpoint that swallows packets costs a caller that long, but
+	// a server that is slow, as under a herd, must not be asked for the same thing
+	// twice, since that would make it slower. Later attempts get more time for the
+	// same reason.
+	firstAttempt = 3 * time.Second
+	longAttempt  = 12 * time.Second
 
 	firstPause = 10 * time.Millisecond
 	longPause  = time.Second
@@ -27,7 +29,7 @@ const (
 )
 
 // Call runs op, a single request to etcd, until it is answered: each attempt
-// gets a context with a deadline of its own (1 s at first, up to 8 s), and
+// gets a context with a deadline of its own (3 s at first, up to 12 s), and
 // failures that may pass (no answer, no leader, member down, too many requests)
 // are tried again after a jittered pause. It returns early with an error that
 // wraps ctx's when that ends, with the session's when that ends, and with

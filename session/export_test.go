@@ -13,3 +13,17 @@ func WithMonotonicClock() Option {
 func WithClock(now func() time.Duration) Option {
 	return optionFunc(func(o *options) { o.now = now })
 }
+
+// ClaimedPrefixes returns the size of the table behind Claim.
+func (s *Session) ClaimedPrefixes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.slots)
+}
+
+// Sweeping reports whether the goroutine behind Discard exists.
+func (s *Session) Sweeping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sweeping
+}

@@ -196,6 +196,9 @@ func (f *fake) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.Ca
 			if read := op.GetRequestRange(); read != nil {
 				found := &etcdserverpb.RangeResponse{}
 				if kv, ok := f.keys[string(read.Key)]; ok {
+					if read.KeysOnly { // etcd 3.7 answers these from its index
+						kv = &mvccpb.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision}
+					}
 					found.Kvs = append(found.Kvs, kv)
 				}
 				result.Response = &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: found}

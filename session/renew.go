@@ -115,9 +115,9 @@ func (s *Session) guard() {
 
 // lose ends the session as lost. Only the first end counts.
 func (s *Session) lose(cause error) {
-	if s.ctx.Err() != nil {
-		return
+	loss := fmt.Errorf("%w: lease %x: %w", ErrLost, s.lease, cause)
+	s.end(loss)
+	if context.Cause(s.ctx) == loss { //nolint:errorlint // whether it is this very one
+		s.logger.Error("session lost", "error", loss)
 	}
-	s.end(fmt.Errorf("%w: lease %x: %w", ErrLost, s.lease, cause))
-	s.logger.Error("session lost", "error", context.Cause(s.ctx))
 }

@@ -312,6 +312,7 @@ func TestFirstLookAfterASuspensionSeesTheLoss(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
 				now, suspend := suspendable()
 				s := open(t, f, session.WithTTL(15*time.Second), session.WithClock(now))
+				synctest.Wait() // the goroutine that renews waits for its turn
 				suspend(13500*time.Millisecond - 1)
 				require.NoError(t, s.Err())
 				require.False(t, ended(s))
@@ -329,10 +330,11 @@ func TestAnswerAfterTheDeadlineDoesNotReviveTheSession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		now, suspend := suspendable()
 		s := open(t, f, session.WithTTL(15*time.Second), session.WithClock(now))
+		time.Sleep(4 * time.Second)
 		// The server sees the renewal in time, and answers in time.
 		f.set(func(f *fake) {
 			f.renew = func(ctx context.Context, do func() error) error {
-				defer suspend(14 * time.Second)
+				defer suspend(10 * time.Second)
 				return answered(ctx, do)
 			}
 		})

@@ -56,8 +56,8 @@ type Session struct {
 
 // New creates a session: it grants a lease (one request) and starts the
 // goroutine that renews it. ctx bounds the creation only; without a deadline of
-// its own it ends after 10 s. If it ends while the server's answer is under way,
-// a lease without keys may exist until its TTL is over.
+// its own it ends after 10 s. If an answer of the server is lost, a lease without
+// keys exists until its TTL is over.
 //
 // The errors are those of ctx, of etcd (wrapped) and of options that make no
 // sense. A nil context or client panics.

@@ -9,14 +9,14 @@ import (
 type State int
 
 const (
-	// Live: renewals are answered in time.
+	// Live means that renewals are answered in time.
 	Live State = iota + 1
-	// AtRisk: a renewal is overdue. The lease still holds, but will be lost at
+	// AtRisk means that a renewal is overdue. The lease still holds, but will be lost at
 	// the deadline if no answer comes. A good moment to stop starting things.
 	AtRisk
-	// Lost: the deadline has passed or the lease is gone. Final.
+	// Lost means that the deadline has passed or the lease is gone. Final.
 	Lost
-	// Closed: Close was called before a loss. Final.
+	// Closed means that Close was called before a loss. Final.
 	Closed
 )
 

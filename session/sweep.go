@@ -38,7 +38,7 @@ type leftover struct {
 // With revision 0 a request that creates the key may still be under way (it was
 // sent, and no answer came). Then anything at the key that is bound to the
 // session's lease is removed, and looked for again after pauses that grow with
-// the time since (a quarter of it, at least 250 ms, at most a minute) for as long
+// the time since (about a quarter of it, from 250 ms to a minute) for as long
 // as the session lasts; gone is never called. A look is a read; only what is
 // found is deleted.
 //
@@ -134,7 +134,8 @@ func (s *Session) removeTogether(due []*leftover) error {
 	for _, l := range due {
 		if l.revision == 0 {
 			suspects = append(suspects, l)
-			reads = append(reads, clientv3.OpGet(l.key, clientv3.WithKeysOnly()))
+			// Not keys only: since 3.7 etcd leaves the lease out then.
+			reads = append(reads, clientv3.OpGet(l.key))
 			continue
 		}
 		deletes = append(deletes, deleteIf(l.key, clientv3.Compare(clientv3.CreateRevision(l.key), "=", l.revision)))

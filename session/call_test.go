@@ -1,0 +1,319 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// answers are what etcd and gRPC say to a write: whether to try again, and
+// whether it may have been applied.
+var answers = map[string]struct {
+	err      error
+	passing  bool
+	doubtful bool
+}{
+	"permission denied":      {rpctypes.ErrPermissionDenied, false, false},
+	"no space":               {rpctypes.ErrNoSpace, false, false},
+	"invalid auth token":     {rpctypes.ErrInvalidAuthToken, false, false},
+	"authentication failed":  {rpctypes.ErrAuthFailed, false, false},
+	"user empty":             {rpctypes.ErrUserEmpty, false, false},
+	"too many operations":    {rpctypes.ErrTooManyOps, false, false},
+	"request too large":      {rpctypes.ErrRequestTooLarge, false, false},
+	"compacted":              {rpctypes.ErrCompacted, false, false},
+	"not capable":            {rpctypes.ErrNotCapable, false, false},
+	"unimplemented":          {status.Error(codes.Unimplemented, "unknown method"), false, false},
+	"too many requests":      {rpctypes.ErrTooManyRequests, true, false},
+	"auth store changed":     {rpctypes.ErrAuthOldRevision, true, false},
+	"no leader":              {rpctypes.ErrNoLeader, true, true},
+	"leader changed":         {rpctypes.ErrLeaderChanged, true, true},
+	"server stopped":         {rpctypes.ErrStopped, true, true},
+	"timed out":              {rpctypes.ErrTimeout, true, true},
+	"timed out, no leader":   {rpctypes.ErrTimeoutDueToLeaderFail, true, true},
+	"unhealthy":              {rpctypes.ErrUnhealthy, true, true},
+	"unavailable":            {status.Error(codes.Unavailable, "connection reset"), true, true},
+	"server's deadline":      {status.Error(codes.DeadlineExceeded, "late"), true, true},
+	"server cancelled":       {status.Error(codes.Canceled, "context canceled"), true, true},
+	"aborted":                {status.Error(codes.Aborted, ""), true, true},
+	"internal":               {status.Error(codes.Internal, "broken frame"), true, true},
+	"proposal dropped":       {status.Error(codes.Unknown, "raft proposal dropped"), true, true},
+	"client closed":          {status.Error(codes.Canceled, "grpc: the client connection is closing"), false, true},
+	"unknown":                {status.Error(codes.Unknown, "odd"), false, true},
+	"corrupt":                {rpctypes.ErrCorrupt, false, true},
+	"not a status":           {errors.New("odd"), false, true},
+	"too many requests, raw": {rpctypes.ErrGRPCRequestTooManyRequests, true, false},
+	"no space, raw":          {rpctypes.ErrGRPCNoSpace, false, false},
+}
+
+// Promise 10, R12
+func TestCallTriesAgainWhatMayPassAndReturnsTheRest(t *testing.T) {
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				s := open(t, f)
+				calls := 0
+				err := s.Call(context.Background(), func(context.Context) error {
+					if calls++; calls <= 3 {
+						return answer.err
+					}
+					return nil
+				})
+				if answer.passing {
+					require.NoError(t, err)
+					require.Equal(t, 4, calls)
+					return
+				}
+				require.ErrorIs(t, err, answer.err)
+				require.Equal(t, 1, calls)
+				require.NoError(t, s.Err())
+			})
+		})
+	}
+}
+
+// R1
+func TestDoubtfulWritesAreThoseThatMayHaveBeenApplied(t *testing.T) {
+	for name, answer := range answers {
+		require.Equal(t, answer.doubtful, session.Doubtful(answer.err), name)
+		require.Equal(t, answer.doubtful, session.Doubtful(fmt.Errorf("wrapped: %w", answer.err)), name)
+	}
+	require.False(t, session.Doubtful(nil))
+	require.True(t, session.Doubtful(context.Canceled))
+	require.True(t, session.Doubtful(context.DeadlineExceeded))
+	require.True(t, session.Doubtful(session.ErrClosed))
+	require.True(t, session.Doubtful(session.ErrLost))
+}
+
+// R1: the first attempt's answer is lost, a later one is refused.
+func TestRefusalAfterASilentAttemptIsStillDoubtful(t *testing.T) {
+	for name, last := range map[string]error{"final": rpctypes.ErrPermissionDenied, "passing": rpctypes.ErrTooManyRequests} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				s := open(t, f)
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				defer cancel()
+				calls := 0
+				err := s.Call(ctx, func(ctx context.Context) error {
+					if calls++; calls == 1 {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return last
+				})
+				require.ErrorIs(t, err, last)
+				require.True(t, session.Doubtful(err))
+			})
+		})
+	}
+}
+
+func TestRefusalsAloneAreNotDoubtful(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err := s.Call(ctx, func(context.Context) error { return rpctypes.ErrTooManyRequests })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.False(t, session.Doubtful(err))
+	})
+}
+
+func TestAttemptsGetMoreAndMoreTime(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		var given []time.Duration
+		err := s.Call(context.Background(), func(ctx context.Context) error {
+			deadline, _ := ctx.Deadline()
+			given = append(given, time.Until(deadline))
+			if len(given) == 6 {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.NoError(t, err)
+		second := time.Second
+		require.Equal(t, []time.Duration{3 * second, 6 * second, 12 * second, 12 * second, 12 * second, 12 * second}, given)
+	})
+}
+
+// R12
+func TestCallPausesBetweenRefusedAttempts(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		calls := 0
+		_ = s.Call(ctx, func(context.Context) error {
+			calls++
+			return rpctypes.ErrTooManyRequests
+		})
+		require.Greater(t, calls, 30, "a pause is 1.5 s at most")
+		require.Less(t, calls, 140, "a pause is 0.5 s at least, after the first few")
+	})
+}
+
+// W7, promise 10: a request that hears nothing.
+func TestCallReturnsWithItsContextAndSaysHowItEnded(t *testing.T) {
+	t.Run("deadline", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			start := time.Now()
+			err := s.Call(ctx, silent)
+			require.Equal(t, 2*time.Second, time.Since(start))
+			require.EqualError(t, err, "context deadline exceeded")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NoError(t, s.Err())
+		})
+	})
+	t.Run("cancelled with a cause", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f)
+			ctx, cancel := context.WithCancelCause(context.Background())
+			defer cancel(nil)
+			cause := errors.New("the user left")
+			defer time.AfterFunc(1500*time.Millisecond, func() { cancel(cause) }).Stop()
+			start := time.Now()
+			err := s.Call(ctx, silent)
+			require.Equal(t, 1500*time.Millisecond, time.Since(start))
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, cause)
+		})
+	})
+	t.Run("during a pause", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			start := time.Now()
+			err := s.Call(ctx, func(context.Context) error { return rpctypes.ErrTooManyRequests })
+			require.Equal(t, 10*time.Second, time.Since(start))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, rpctypes.ErrTooManyRequests)
+			require.EqualError(t, err, "context deadline exceeded (last answer: etcdserver: too many requests)")
+		})
+	})
+}
+
+func silent(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// W1, promise 11
+func TestCallEndsWithTheSession(t *testing.T) {
+	t.Run("lost", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			f.renew = lost
+			s := open(t, f)
+			deadline := s.Deadline()
+			require.ErrorIs(t, s.Call(context.Background(), silent), session.ErrLost)
+			require.Equal(t, deadline, time.Now())
+		})
+	})
+	t.Run("closed", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f)
+			var closing sync.WaitGroup
+			closing.Go(func() {
+				time.Sleep(time.Second)
+				if err := s.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+			start := time.Now()
+			require.ErrorIs(t, s.Call(context.Background(), silent), session.ErrClosed)
+			require.Equal(t, time.Second, time.Since(start))
+			closing.Wait()
+		})
+	})
+	t.Run("ended before", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f)
+			require.NoError(t, s.Close(context.Background()))
+			err := s.Call(context.Background(), func(context.Context) error {
+				t.Error("a request was made")
+				return nil
+			})
+			require.ErrorIs(t, err, session.ErrClosed)
+		})
+	})
+}
+
+// R2: cleaning up after a call whose context is over.
+func TestGrace(t *testing.T) {
+	type key struct{}
+	tests := map[string]struct {
+		caller func() (context.Context, context.CancelFunc)
+		lasts  time.Duration
+		err    error
+	}{
+		"cancelled before": {func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			return ctx, cancel
+		}, 250 * time.Millisecond, context.Canceled},
+		"expired before": {func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), -time.Hour)
+		}, 250 * time.Millisecond, context.DeadlineExceeded},
+		"expires soon": {func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), 100*time.Millisecond)
+		}, 250 * time.Millisecond, context.DeadlineExceeded},
+		"expires later": {func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), time.Minute)
+		}, time.Minute, context.DeadlineExceeded},
+		"cancelled soon": {func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(context.Background())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			return ctx, cancel
+		}, 250 * time.Millisecond, context.Canceled},
+		"cancelled later": {func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			time.AfterFunc(time.Minute, cancel)
+			return ctx, cancel
+		}, time.Minute, context.Canceled},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, _ *fake) {
+				caller, cancel := test.caller()
+				defer cancel()
+				graced, done := session.Grace(context.WithValue(caller, key{}, "value"))
+				defer done()
+				start := time.Now()
+				require.NoError(t, graced.Err())
+				require.Equal(t, "value", graced.Value(key{}))
+				<-graced.Done()
+				require.Equal(t, test.lasts, time.Since(start))
+				require.ErrorIs(t, graced.Err(), test.err)
+			})
+		})
+	}
+	t.Run("without an end", func(t *testing.T) {
+		graced, done := session.Grace(context.Background())
+		_, limited := graced.Deadline()
+		require.False(t, limited)
+		done()
+		require.Error(t, graced.Err())
+	})
+	t.Run("ended by its owner", func(t *testing.T) {
+		caller, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		graced, done := session.Grace(caller)
+		done()
+		require.Error(t, graced.Err())
+		require.NoError(t, caller.Err())
+	})
+}

@@ -1,0 +1,350 @@
+package session_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/session"
+)
+
+// startEtcd starts a real etcd, unless only the tests in virtual time are wanted.
+func startEtcd(t *testing.T, opts ...embedtest.Option) *embedtest.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs an etcd server")
+	}
+	t.Parallel()
+	return embedtest.Start(t, opts...)
+}
+
+func create(t *testing.T, c *clientv3.Client, opts ...session.Option) *session.Session {
+	t.Helper()
+	s, err := session.New(t.Context(), c, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
+	return s
+}
+
+// put creates a key bound to the lease and returns its create revision.
+func put(t *testing.T, c *clientv3.Client, key string, lease clientv3.LeaseID) int64 {
+	t.Helper()
+	answer, err := c.Put(t.Context(), key, "", clientv3.WithLease(lease))
+	require.NoError(t, err)
+	return answer.Header.Revision
+}
+
+// until polls for what etcd gives no signal for. There is no limit but the test
+// binary's: a slow machine is not a failure.
+func until(t *testing.T, done func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !done() {
+		<-ticker.C
+	}
+}
+
+func leases(t *testing.T, c *clientv3.Client) []clientv3.LeaseStatus {
+	t.Helper()
+	answer, err := c.Leases(t.Context())
+	require.NoError(t, err)
+	return answer.Leases
+}
+
+func leaseExists(t *testing.T, c *clientv3.Client, lease clientv3.LeaseID) bool {
+	t.Helper()
+	answer, err := c.TimeToLive(t.Context(), lease)
+	require.NoError(t, err)
+	return answer.TTL >= 0
+}
+
+// H1: at the moment the holder is told, its keys still exist.
+func TestBlackHoledSessionIsToldBeforeItsKeysAreGone(t *testing.T) {
+	cluster := startEtcd(t)
+	other := cluster.Client(t)
+	client, link := cluster.Link(t)
+	// The margin is generous so that a slow machine can look in time.
+	s := create(t, client, session.WithTTL(3*time.Second), session.WithMargin(1400*time.Millisecond))
+	put(t, other, "key", s.Lease())
+	require.NoError(t, s.Renew(t.Context()))
+
+	link.Blackhole()
+	<-s.Done()
+	require.True(t, leaseExists(t, other, s.Lease()))
+	require.ErrorIs(t, s.Err(), session.ErrLost)
+
+	// And nobody keeps the lease alive behind the holder's back.
+	until(t, func() bool { return !leaseExists(t, other, s.Lease()) })
+	answer, err := other.Get(t.Context(), "key")
+	require.NoError(t, err)
+	require.Empty(t, answer.Kvs)
+	link.Heal()
+	require.ErrorIs(t, s.Renew(t.Context()), session.ErrLost)
+}
+
+// H5: one of three endpoints is black-holed, for longer than the TTL.
+func TestSessionSurvivesABlackHoledEndpoint(t *testing.T) {
+	cluster := startEtcd(t, embedtest.WithSize(3))
+	client, link := cluster.Link(t)
+	s := create(t, client, session.WithTTL(4*time.Second))
+	link.Blackhole(cluster.Members()[0])
+	before := s.Deadline()
+	until(t, func() bool { return s.Err() != nil || s.Deadline().Sub(before) > s.TTL() })
+	require.NoError(t, s.Err())
+	require.True(t, leaseExists(t, cluster.Client(t), s.Lease()))
+	link.Heal()
+}
+
+// H5: each of three endpoints in turn; the balancer goes round, so of three
+// requests one meets the silent one.
+func TestRenewFindsAnotherEndpoint(t *testing.T) {
+	cluster := startEtcd(t, embedtest.WithSize(3))
+	client, link := cluster.Link(t)
+	s := create(t, client, session.WithTTL(time.Minute))
+	for _, member := range cluster.Members() {
+		link.Blackhole(member)
+		for range 3 {
+			require.NoError(t, s.Renew(t.Context()))
+		}
+		link.Heal(member)
+	}
+}
+
+// H6: an operator revokes the lease.
+func TestRevokedLeaseIsNoticedAtTheNextRenewal(t *testing.T) {
+	cluster := startEtcd(t)
+	other := cluster.Client(t)
+	s := create(t, cluster.Client(t), session.WithTTL(time.Minute))
+	_, err := other.Revoke(t.Context(), s.Lease())
+	require.NoError(t, err)
+	require.NoError(t, s.Err(), "no news yet")
+	err = s.Renew(t.Context())
+	require.ErrorIs(t, err, session.ErrLost)
+	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
+	<-s.Done()
+	require.NoError(t, s.Close(t.Context())) // R7
+}
+
+// H6: or a write with that lease is the first to notice.
+func TestRevokedLeaseIsNoticedByAWrite(t *testing.T) {
+	cluster := startEtcd(t)
+	client := cluster.Client(t)
+	s := create(t, client, session.WithTTL(time.Minute))
+	_, err := client.Revoke(t.Context(), s.Lease())
+	require.NoError(t, err)
+	err = s.Call(t.Context(), func(ctx context.Context) error {
+		_, err := client.Put(ctx, "key", "", clientv3.WithLease(s.Lease()))
+		return err
+	})
+	require.ErrorIs(t, err, session.ErrLost)
+	require.False(t, session.Doubtful(err), "nothing was written and nothing will be")
+	<-s.Done()
+}
+
+// H10: with a single member, a restart is an outage.
+func TestSessionSurvivesARestartOfTheOnlyMember(t *testing.T) {
+	cluster := startEtcd(t)
+	client := cluster.Client(t)
+	s := create(t, client, session.WithTTL(time.Minute))
+	put(t, client, "key", s.Lease())
+	member := cluster.Members()[0]
+	member.Stop()
+	require.NoError(t, member.Restart())
+	require.NoError(t, s.Renew(t.Context()))
+	require.NoError(t, s.Err())
+	require.True(t, leaseExists(t, client, s.Lease()))
+}
+
+// H10: all members are restarted one by one, and the leader moves.
+func TestSessionSurvivesARollingRestart(t *testing.T) {
+	cluster := startEtcd(t, embedtest.WithSize(3))
+	client := cluster.Client(t)
+	s := create(t, client, session.WithTTL(time.Minute))
+	for _, member := range cluster.Members() {
+		member.Stop()
+		require.NoError(t, s.Renew(t.Context()))
+		require.NoError(t, member.Restart())
+		_, err := cluster.WaitLeader(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, s.Renew(t.Context()))
+	}
+	for _, member := range cluster.Members() {
+		require.NoError(t, cluster.MoveLeader(t.Context(), member))
+		require.NoError(t, s.Renew(t.Context()))
+	}
+	require.NoError(t, s.Err())
+	require.True(t, leaseExists(t, client, s.Lease()))
+}
+
+// R9: the answer to the first grant is lost. That lease cannot be found again, as
+// the server chose its number; nothing is bound to it, and it runs out.
+func TestLostGrantCostsNoMoreThanAnEmptyLease(t *testing.T) {
+	cluster := startEtcd(t)
+	other := cluster.Client(t)
+	fault := cluster.LoseReply("LeaseGrant", embedtest.Once())
+	s := create(t, cluster.Client(t), session.WithTTL(2*time.Second))
+	require.Equal(t, 1, fault.Bites())
+	require.NoError(t, s.Renew(t.Context()))
+	require.NoError(t, s.Close(t.Context()))
+	for _, lease := range leases(t, other) {
+		require.NotEqual(t, s.Lease(), lease.ID)
+		answer, err := other.TimeToLive(t.Context(), lease.ID, clientv3.WithAttachedKeys())
+		require.NoError(t, err)
+		require.Empty(t, answer.Keys)
+	}
+	until(t, func() bool { return len(leases(t, other)) == 0 })
+}
+
+// R9, H9
+func TestCloseLeavesNoLeaseAndNoKey(t *testing.T) {
+	cluster := startEtcd(t)
+	client := cluster.Client(t)
+	for n := range 20 {
+		s := create(t, client)
+		put(t, client, fmt.Sprint("key", n), s.Lease())
+		require.NoError(t, s.Close(t.Context()))
+	}
+	require.Empty(t, leases(t, client))
+	answer, err := client.Get(t.Context(), "key", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Empty(t, answer.Kvs)
+}
+
+// R1, H9: the answer to the revocation is lost.
+func TestCloseConfirmsARevocationThatItDidNotHearOf(t *testing.T) {
+	cluster := startEtcd(t)
+	client := cluster.Client(t)
+	s := create(t, client)
+	fault := cluster.LoseReply("LeaseRevoke", embedtest.Once())
+	require.NoError(t, s.Close(t.Context()))
+	require.Equal(t, 1, fault.Bites())
+	require.Empty(t, leases(t, client))
+}
+
+// H11
+func TestKeeperGoesOnAfterItsLeaseWasRevoked(t *testing.T) {
+	cluster := startEtcd(t)
+	client := cluster.Client(t)
+	keeper := session.Keep(client)
+	old, err := keeper.Session(t.Context())
+	require.NoError(t, err)
+	_, err = client.Revoke(t.Context(), old.Lease())
+	require.NoError(t, err)
+	require.ErrorIs(t, old.Renew(t.Context()), session.ErrLost)
+	next, err := keeper.Session(t.Context())
+	require.NoError(t, err)
+	put(t, client, "key", next.Lease())
+	require.ErrorIs(t, old.Err(), session.ErrLost)
+	require.NoError(t, keeper.Close(t.Context()))
+	require.Empty(t, leases(t, client))
+}
+
+func TestSessionWorksInANamespace(t *testing.T) {
+	cluster := startEtcd(t)
+	plain := cluster.Client(t)
+	client := cluster.Client(t)
+	client.KV = namespace.NewKV(client.KV, "tenant/")
+	client.Lease = namespace.NewLease(client.Lease, "tenant/")
+	client.Watcher = namespace.NewWatcher(client.Watcher, "tenant/")
+
+	s := create(t, client)
+	require.NoError(t, s.Renew(t.Context()))
+	revision := put(t, client, "key", s.Lease())
+	put(t, client, "late", s.Lease())
+	put(t, plain, "key", 0)
+	put(t, plain, "late", 0)
+	gone := make(chan struct{})
+	s.Discard("late", 0, nil)
+	s.Discard("key", revision, func() { close(gone) })
+	<-gone
+	until(t, func() bool {
+		answer, err := plain.Get(t.Context(), "tenant/", clientv3.WithPrefix())
+		require.NoError(t, err)
+		return len(answer.Kvs) == 0
+	})
+	answer, err := plain.Get(t.Context(), "", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Len(t, answer.Kvs, 2, "the same names outside are somebody else's")
+}
+
+// R2, with more keys than one transaction may carry.
+func TestDiscardRemovesKeysFromEtcd(t *testing.T) {
+	cluster := startEtcd(t)
+	client := cluster.Client(t)
+	s := create(t, client)
+	fault := cluster.Refuse("Txn", rpctypes.ErrTooManyRequests, embedtest.Times(2))
+	lost := cluster.LoseReply("Txn", embedtest.Once())
+	const keys = 150
+	var gone atomic.Int64
+	for n := range keys {
+		key := fmt.Sprint("key", n)
+		s.Discard(key, put(t, client, key, s.Lease()), func() { gone.Add(1) })
+		s.Discard(fmt.Sprint("never", n), 0, nil)
+	}
+	until(t, func() bool { return gone.Load() == keys })
+	answer, err := client.Get(t.Context(), "key", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Empty(t, answer.Kvs)
+	require.Equal(t, 2, fault.Bites())
+	require.Equal(t, 1, lost.Bites())
+}
+
+// R11: the put is held up in the network until everybody has given up.
+func TestKeyOfARequestThatArrivesLateIsRemovedFromEtcd(t *testing.T) {
+	cluster := startEtcd(t)
+	client := cluster.Client(t)
+	s := create(t, client)
+	fault := cluster.Hold("Put", embedtest.Once())
+	ctx, cancel := context.WithCancel(t.Context())
+	given := make(chan error)
+	go func() {
+		_, err := client.Put(ctx, "key", "", clientv3.WithLease(s.Lease()))
+		given <- err
+	}()
+	require.NoError(t, fault.Wait(t.Context()))
+	cancel()
+	require.True(t, session.Doubtful(<-given))
+
+	looks := cluster.Calls("Txn")
+	s.Discard("key", 0, nil)
+	until(t, func() bool { return cluster.Calls("Txn") > looks })
+	before := put(t, client, "other", 0)
+	fault.Heal()
+	until(t, func() bool {
+		answer, err := client.Get(t.Context(), "key")
+		require.NoError(t, err)
+		return answer.Header.Revision == before+2 && len(answer.Kvs) == 0 // put and deleted
+	})
+}
+
+func TestForbiddenKeyDoesNotKeepTheOthersInEtcd(t *testing.T) {
+	cluster := startEtcd(t)
+	client := cluster.Client(t)
+	s := create(t, client)
+	first := cluster.Hold("Txn", embedtest.Once()) // so that the rest go together
+	forbidden := cluster.Refuse("Txn", rpctypes.ErrPermissionDenied, embedtest.When(func(message any) bool {
+		return touches(message.(*etcdserverpb.TxnRequest), "key1")
+	}))
+	var gone atomic.Int64
+	for n := range 5 {
+		key := fmt.Sprint("key", n)
+		s.Discard(key, put(t, client, key, s.Lease()), func() { gone.Add(1) })
+	}
+	first.Heal()
+	until(t, func() bool { return gone.Load() == 4 })
+	answer, err := client.Get(t.Context(), "key", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Len(t, answer.Kvs, 1)
+	forbidden.Heal()
+	until(t, func() bool { return gone.Load() == 5 })
+}

@@ -1,0 +1,92 @@
+package session_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/session"
+)
+
+func newSession(tb testing.TB) *session.Session {
+	tb.Helper()
+	s, err := session.New(context.Background(), newFake().client())
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, s.Close(context.Background())) })
+	return s
+}
+
+func TestClaimTakesTheLowestFreeNumberOfItsPrefix(t *testing.T) {
+	s := newSession(t)
+	for n := range 4 {
+		require.Equal(t, n, s.Claim("a"))
+	}
+	require.Equal(t, 0, s.Claim("b"))
+	s.Free("a", 2)
+	s.Free("a", 1)
+	require.Equal(t, 1, s.Claim("a"))
+	require.Equal(t, 2, s.Claim("a"))
+	require.Equal(t, 4, s.Claim("a"))
+	require.Equal(t, 1, s.Claim("b"))
+}
+
+func TestNumbersTakenAtTheSameTimeDiffer(t *testing.T) {
+	s := newSession(t)
+	var mu sync.Mutex
+	taken := map[int]bool{}
+	var users sync.WaitGroup
+	for range 8 {
+		users.Go(func() {
+			for range 200 {
+				n := s.Claim("a")
+				mu.Lock()
+				if taken[n] {
+					t.Error("taken twice:", n)
+				}
+				taken[n] = true
+				mu.Unlock()
+
+				mu.Lock()
+				delete(taken, n)
+				mu.Unlock()
+				s.Free("a", n)
+			}
+		})
+	}
+	users.Wait()
+	require.Zero(t, s.ClaimedPrefixes())
+}
+
+// FuzzClaim compares with a set of the numbers that are taken.
+func FuzzClaim(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 3, 7, 0})
+	f.Add([]byte{0, 0, 5, 0, 8, 1, 1, 3})
+	f.Add([]byte{0, 1, 2, 0, 1, 2, 0, 1, 2, 255, 254, 253, 252})
+	s := newSession(f)
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		taken := map[string]map[int]bool{"a": {}, "b": {}}
+		for _, step := range steps {
+			prefix := []string{"a", "b"}[step&1]
+			numbers := taken[prefix]
+			if n := int(step >> 2); step&2 != 0 && numbers[n] {
+				s.Free(prefix, n)
+				delete(numbers, n)
+				continue
+			}
+			lowest := 0
+			for numbers[lowest] {
+				lowest++
+			}
+			require.Equal(t, lowest, s.Claim(prefix))
+			numbers[lowest] = true
+		}
+		for prefix, numbers := range taken {
+			for n := range numbers {
+				s.Free(prefix, n)
+			}
+		}
+		require.Zero(t, s.ClaimedPrefixes(), "the table must not grow with the prefixes ever used")
+	})
+}

@@ -1,0 +1,37 @@
+package session_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/metadata"
+)
+
+// W4, W5
+func TestWatchesLeaveAStreamOnce(t *testing.T) {
+	s := newSession(t)
+	outgoing := func() (metadata.MD, int) {
+		ctx, stream := s.WatchContext(metadata.AppendToOutgoingContext(context.Background(), "caller", "mine"))
+		md, _ := metadata.FromOutgoingContext(ctx)
+		require.Equal(t, []string{"mine"}, md.Get("caller"))
+		require.Equal(t, []string{rpctypes.MetadataHasLeader}, md.Get(rpctypes.MetadataRequireLeaderKey))
+		return md, stream
+	}
+	first, stream := outgoing()
+	again, same := outgoing()
+	require.Equal(t, first, again)
+	require.Equal(t, stream, same)
+
+	for range 3 { // three watches of that stream complain, one change is enough
+		s.LeaveStream(stream)
+	}
+	second, next := outgoing()
+	require.NotEqual(t, first, second, "the client opens one stream for each set of metadata")
+	require.Equal(t, stream+1, next)
+
+	s.LeaveStream(stream)
+	_, still := outgoing()
+	require.Equal(t, next, still)
+}
