@@ -12,9 +12,11 @@ type answer struct {
 	revision int64
 	entries  []entry
 	// from says how far back it is complete: every key that may block the asker
-	// and was created at from or later, up to the asker's own, is in entries, and
-	// so is the asker's own. 0 means all of them. Above the asker's own revision
-	// it means that nothing is known but what happens to be in entries.
+	// and was created after from, up to the asker's own, is in entries, and so is
+	// the asker's own if it was created after from. Of those created at from, by
+	// one transaction, some may be missing. 0 means that nothing is. Above the
+	// asker's own revision it means that nothing is known but what happens to be
+	// in entries.
 	from int64
 }
 
@@ -47,7 +49,7 @@ func (s space) decide(me entry, m Mode, least int64, a answer) (verdict, entry) 
 		}
 	}
 	switch {
-	case !present && a.from <= me.revision:
+	case !present && a.from < me.revision:
 		return gone, entry{}
 	case nearest.revision > 0 && nearest.revision >= a.from:
 		return blocked, nearest

@@ -41,11 +41,11 @@
 //	<prefix>/x<lease>-<slot>   exclusive ticket, lease and slot in hexadecimal
 //	<prefix>/s<lease>-<slot>   shared ticket
 //
-// This is a wire format. Any other key directly under the prefix counts as an
-// exclusive ticket. So the queue can be shared, safely and in order, with etcd's
-// own concurrency package, its lock service and etcdctl, which use
-// <prefix>/<lease> and see our keys as tickets, too. Keys further down belong to
-// other queues and are passed over.
+// This is a wire format. Any other key directly under the prefix counts as a
+// ticket too, an exclusive one unless its name begins with s. So the queue can be
+// shared, safely and in order, with etcd's own concurrency package, its lock
+// service and etcdctl, which use <prefix>/<lease> and see our keys as tickets, too.
+// Keys further down belong to other queues and are passed over.
 //
 // Names are used again rather than made afresh, because deleted keys stay in
 // etcd's index until a compaction and every range walks over them. The value

@@ -48,6 +48,9 @@ func (q *Queue) withSession(ctx context.Context, doing string, attempt func(*ses
 	for {
 		s, err := q.source.Session(ctx)
 		if err == nil {
+			err = ctx.Err() // nothing sent, nothing to clean up
+		}
+		if err == nil {
 			var t *Ticket
 			if t, err = attempt(s); err == nil {
 				return t, nil
@@ -67,7 +70,7 @@ func (q *Queue) join(ctx context.Context, s *session.Session, m Mode) (*Ticket, 
 	answer, err := t.create(ctx,
 		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(t.me.key), "=", 0)},
 		[]clientv3.Op{t.put(), whole},
-		[]clientv3.Op{clientv3.OpGet(t.me.key, clientv3.WithKeysOnly()), whole})
+		[]clientv3.Op{t.own(), whole})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +102,7 @@ func (q *Queue) tryJoin(ctx context.Context, s *session.Session, m Mode) (*Ticke
 	}
 	_, err = t.create(ctx, conditions,
 		[]clientv3.Op{t.put()},
-		[]clientv3.Op{clientv3.OpGet(t.me.key, clientv3.WithKeysOnly())})
+		[]clientv3.Op{t.own()})
 	if err != nil {
 		return nil, err
 	}
@@ -171,6 +174,10 @@ func (t *Ticket) put() clientv3.Op {
 	return clientv3.OpPut(t.me.key, t.queue.owner.value(time.Now()), clientv3.WithLease(t.session.Lease()))
 }
 
+// own reads t's key for create. Not the key only: etcd answers that without the
+// lease since 3.7.
+func (t *Ticket) own() clientv3.Op { return clientv3.OpGet(t.me.key) }
+
 // create runs the transaction that creates t's key, until it is answered. The
 // first operation of otherwise must get that key: if it is there, an earlier
 // attempt was applied although its answer never came. If it is not, ErrBusy.
@@ -198,6 +205,9 @@ func (t *Ticket) create(ctx context.Context, conditions []clientv3.Cmp, then, ot
 		return nil, ErrBusy
 	case clientv3.LeaseID(own[0].Lease) != t.session.Lease():
 		// The slot stays taken: whoever wrote there may do so again.
+		if t.unanswered > 0 {
+			t.session.Discard(t.me.key, 0, nil)
+		}
 		return nil, fmt.Errorf("somebody else's key at %s", t.me.key)
 	}
 	t.unanswered = max(t.unanswered-1, 0) // less the one that created it

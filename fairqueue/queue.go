@@ -32,7 +32,7 @@ type Queue struct {
 // to sessions from source. No request is made. A nil source panics.
 func New(source session.Source, prefix string, opts ...Option) *Queue {
 	if s, ok := source.(*session.Session); source == nil || ok && s == nil {
-		panic("fairqueue: New needs a session source")
+		panic("etcdlock: a queue needs a session source")
 	}
 	o := options{recheck: defaultRecheck}
 	for _, opt := range opts {

@@ -1,0 +1,68 @@
+package embedtest
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	dialTimeout    = 2 * time.Second
+	connectTimeout = 5 * time.Second
+)
+
+// reconnect makes a client find a restarted member within milliseconds; gRPC's
+// defaults take about a second.
+var reconnect = grpc.ConnectParams{
+	Backoff: backoff.Config{
+		BaseDelay:  time.Millisecond,
+		Multiplier: 1.6,
+		Jitter:     0.2,
+		MaxDelay:   50 * time.Millisecond,
+	},
+	MinConnectTimeout: connectTimeout,
+}
+
+// Client returns a client of all members, closed by tb's Cleanup. It differs from
+// a client with default configuration in two ways: it reconnects within 50 ms
+// where gRPC's default back-off takes a second, and it logs into the cluster's
+// log.
+func (c *Cluster) Client(tb testing.TB) *clientv3.Client {
+	tb.Helper()
+	client, err := c.NewClient()
+	if err != nil {
+		tb.Fatalf("embedtest: new client: %v", err)
+	}
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// NewClient is [Cluster.Client] for use without a test. The caller must close the
+// client.
+func (c *Cluster) NewClient() (*clientv3.Client, error) {
+	return clientv3.New(c.clientConfig(c.Endpoints()))
+}
+
+// Client returns a client that knows this member only, closed by tb's Cleanup.
+func (m *Member) Client(tb testing.TB) *clientv3.Client {
+	tb.Helper()
+	client, err := clientv3.New(m.cluster.clientConfig([]string{m.endpoint}))
+	if err != nil {
+		tb.Fatalf("embedtest: new client: %v", err)
+	}
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func (c *Cluster) clientConfig(endpoints []string, opts ...grpc.DialOption) clientv3.Config {
+	return clientv3.Config{
+		Endpoints:   endpoints,
+		DialTimeout: dialTimeout,
+		DialOptions: append(opts, grpc.WithConnectParams(reconnect)),
+		Logger:      c.log.logger("client"),
+	}
+}

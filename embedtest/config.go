@@ -1,0 +1,120 @@
+package embedtest
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+)
+
+const (
+	quotaBytes      = 64 << 20
+	walSegmentBytes = 64 << 10
+	largestSize     = 9
+)
+
+// Option changes how [Start] and [Open] set up a cluster.
+type Option interface{ apply(*settings) }
+
+type optionFunc func(*settings)
+
+func (f optionFunc) apply(s *settings) { f(s) }
+
+// WithSize sets the number of members, 1 to 9. The default is 1: most tests
+// need no second member, and one starts ten times faster than three.
+func WithSize(n int) Option { return optionFunc(func(s *settings) { s.size = n }) }
+
+// WithDir keeps the members' data in dir, which is created if it is missing and
+// stays after Close, so that a later cluster of the same size can continue with
+// it. The default is a temporary directory that Close removes. Only one cluster
+// at a time may use a directory.
+func WithDir(dir string) Option { return optionFunc(func(s *settings) { s.dir = dir }) }
+
+// WithFsync makes etcd sync its files to the disk as it does in production. By
+// default it does not: no test in one process can tell the difference, and every
+// write is faster by the disk's latency.
+func WithFsync() Option { return optionFunc(func(s *settings) { s.fsync = true }) }
+
+// WithRealTicks gives the members etcd's default timing, a heartbeat every
+// 100 ms and an election after 1 s, with a smallest lease TTL of 2 s. The
+// default is 1 ms and 5 ms for one member, 10 ms and 100 ms for more, with a
+// smallest lease TTL of 1 s.
+func WithRealTicks() Option { return optionFunc(func(s *settings) { s.realTicks = true }) }
+
+type settings struct {
+	size      int
+	dir       string
+	fsync     bool
+	realTicks bool
+}
+
+func newSettings(opts []Option) (settings, error) {
+	s := settings{size: 1}
+	for _, o := range opts {
+		o.apply(&s)
+	}
+	if s.size < 1 || s.size > largestSize {
+		return s, fmt.Errorf("embedtest: size %d is not within 1 and %d", s.size, largestSize)
+	}
+	return s, nil
+}
+
+// ticks returns the heartbeat interval and the election timeout. Several members
+// need more time than one: under load, faster ticks cause elections of their own.
+func (s settings) ticks() (heartbeat, election time.Duration) {
+	switch {
+	case s.realTicks:
+		return 100 * time.Millisecond, time.Second
+	case s.size == 1:
+		return time.Millisecond, 5 * time.Millisecond
+	default:
+		return 10 * time.Millisecond, 100 * time.Millisecond
+	}
+}
+
+// shrinkLogSegments keeps etcd from allocating 64 MB for every member's log. The
+// size is a variable of etcd's package, the only global state touched here.
+var shrinkLogSegments = sync.OnceFunc(func() { wal.SegmentSizeBytes = walSegmentBytes })
+
+// etcdConfig leaves every listener out: clients and peers are served by this
+// package, which can thus cut them off at once and keep a port while a member is
+// down (doc.go, invariant 2).
+func (c *Cluster) etcdConfig(m *Member) (*embed.Config, error) {
+	client, err := url.Parse(m.endpoint)
+	if err != nil {
+		return nil, err
+	}
+	peer, err := url.Parse(m.peers.url())
+	if err != nil {
+		return nil, err
+	}
+	var initial []string
+	for _, other := range c.members {
+		initial = append(initial, other.name+"="+other.peers.url())
+	}
+	heartbeat, election := c.settings.ticks()
+
+	cfg := embed.NewConfig()
+	cfg.Name = m.name
+	cfg.Dir = filepath.Join(c.dataDir, m.name)
+	cfg.ListenClientUrls, cfg.ListenPeerUrls = nil, nil
+	cfg.AdvertiseClientUrls = []url.URL{*client}
+	cfg.AdvertisePeerUrls = []url.URL{*peer}
+	cfg.InitialCluster = strings.Join(initial, ",")
+	cfg.InitialClusterToken = c.dataDir
+	cfg.TickMs = uint(heartbeat.Milliseconds())
+	cfg.ElectionMs = uint(election.Milliseconds())
+	cfg.UnsafeNoFsync = !c.settings.fsync
+	cfg.QuotaBackendBytes = quotaBytes
+	cfg.EnableGRPCGateway = false
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.log.logger(m.name))
+	return cfg, nil
+}
+
+var errClosed = errors.New("embedtest: cluster is closed")

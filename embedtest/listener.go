@@ -1,0 +1,62 @@
+package embedtest
+
+import (
+	"net"
+	"sync"
+)
+
+// cuttingListener can close every connection that it has accepted. A gRPC server
+// cannot: it waits for connections that have not sent their preface yet.
+type cuttingListener struct {
+	net.Listener
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{} // nil after cut
+}
+
+func listenForClients(path string) (*cuttingListener, error) {
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return &cuttingListener{Listener: listener, conns: map[net.Conn]struct{}{}}, nil
+}
+
+// Accept is called by the gRPC server.
+func (l *cuttingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns == nil {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	l.conns[conn] = struct{}{}
+	return &acceptedConn{Conn: conn, listener: l}, nil
+}
+
+// cut closes the listener and all its connections, and waits for nobody.
+func (l *cuttingListener) cut() {
+	_ = l.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.conns {
+		_ = conn.Close()
+	}
+	l.conns = nil
+}
+
+type acceptedConn struct {
+	net.Conn
+	listener *cuttingListener
+}
+
+func (c *acceptedConn) Close() error {
+	c.listener.mu.Lock()
+	delete(c.listener.conns, c.Conn)
+	c.listener.mu.Unlock()
+	return c.Conn.Close()
+}

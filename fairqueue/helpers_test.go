@@ -1,0 +1,257 @@
+package fairqueue_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+const (
+	// patience bounds what must happen soon; no test depends on how soon.
+	patience = 20 * time.Second
+	// never is a time that no test lasts: what is to happen must happen without.
+	never = time.Hour
+)
+
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// open returns a session that lasts for the test unless told otherwise.
+func open(t testing.TB, client *clientv3.Client, opts ...session.Option) *session.Session {
+	t.Helper()
+	s, err := session.New(within(t, patience), client, append([]session.Option{session.WithTTL(time.Minute)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		// Not within: that has ended by now. A server that is gone is no fault.
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = s.Close(ctx)
+	})
+	return s
+}
+
+// revoke ends a lease behind the back of its session.
+func revoke(t testing.TB, client *clientv3.Client, s *session.Session) {
+	t.Helper()
+	_, err := client.Revoke(within(t, patience), s.Lease())
+	require.NoError(t, err)
+}
+
+func join(t testing.TB, q *fairqueue.Queue, m fairqueue.Mode) *fairqueue.Ticket {
+	t.Helper()
+	ticket, err := q.Join(within(t, patience), m)
+	require.NoError(t, err)
+	return ticket
+}
+
+// hold joins a queue in which nothing is in the way.
+func hold(t testing.TB, q *fairqueue.Queue, m fairqueue.Mode) *fairqueue.Ticket {
+	t.Helper()
+	ticket := join(t, q, m)
+	require.NoError(t, ticket.Wait(within(t, patience)))
+	return ticket
+}
+
+func leave(t testing.TB, ticket *fairqueue.Ticket) {
+	t.Helper()
+	require.NoError(t, ticket.Leave(within(t, patience)))
+}
+
+// wait waits in the background.
+func wait(t testing.TB, ctx context.Context, ticket *fairqueue.Ticket) <-chan error {
+	return background(t, func() error { return ticket.Wait(ctx) })
+}
+
+// background runs f, and the test does not end before f does.
+func background(t testing.TB, f func() error) <-chan error {
+	result := make(chan error, 1)
+	var running sync.WaitGroup
+	running.Go(func() { result <- f() })
+	t.Cleanup(running.Wait)
+	return result
+}
+
+func result(t testing.TB, of <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-of:
+		return err
+	case <-time.After(patience):
+		require.Fail(t, "still waiting")
+		return nil
+	}
+}
+
+func requireGranted(t testing.TB, of <-chan error) {
+	t.Helper()
+	require.NoError(t, result(t, of))
+}
+
+// requireWaiting is for those who are known to wait by other means: it says that
+// nothing has changed so far.
+func requireWaiting(t testing.TB, of <-chan error) {
+	t.Helper()
+	select {
+	case err := <-of:
+		require.Fail(t, "not waiting any more", "%v", err)
+	default:
+	}
+}
+
+// eventually is for what gives no signal.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(patience)
+	for !f() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			require.Fail(t, "never: "+what)
+		}
+	}
+}
+
+func put(t testing.TB, client *clientv3.Client, key string) {
+	t.Helper()
+	_, err := client.Put(within(t, patience), key, "")
+	require.NoError(t, err)
+}
+
+// putMany puts more keys under a prefix than a join or a short look brings back.
+func putMany(t testing.TB, client *clientv3.Client, prefix string) {
+	t.Helper()
+	var puts []clientv3.Op
+	for i := range 120 {
+		puts = append(puts, clientv3.OpPut(fmt.Sprintf("%s/%d", prefix, i), ""))
+	}
+	_, err := client.Txn(within(t, patience)).Then(puts...).Commit()
+	require.NoError(t, err)
+}
+
+func remove(t testing.TB, client *clientv3.Client, key string) {
+	t.Helper()
+	answer, err := client.Delete(within(t, patience), key)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, answer.Deleted)
+}
+
+// revisionOf returns the create revision of a key, 0 if there is none.
+func revisionOf(t testing.TB, client *clientv3.Client, key string) int64 {
+	t.Helper()
+	answer, err := client.Get(within(t, patience), key)
+	require.NoError(t, err)
+	if len(answer.Kvs) == 0 {
+		return 0
+	}
+	return answer.Kvs[0].CreateRevision
+}
+
+func keysUnder(t testing.TB, client *clientv3.Client, prefix string) []string {
+	t.Helper()
+	answer, err := client.Get(within(t, patience), prefix+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	require.NoError(t, err)
+	keys := []string{}
+	for _, kv := range answer.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
+}
+
+func eventuallyEmpty(t testing.TB, client *clientv3.Client, prefix string) {
+	t.Helper()
+	eventually(t, prefix+" is empty", func() bool { return len(keysUnder(t, client, prefix)) == 0 })
+}
+
+// spy counts messages as they pass through a member, and touches none.
+type spy struct {
+	mu    sync.Mutex
+	count int
+}
+
+func (s *spy) seen() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
+}
+
+func (s *spy) when(fits func(message any) bool) embedtest.FaultOption {
+	return embedtest.When(func(message any) bool {
+		if fits(message) {
+			s.mu.Lock()
+			s.count++
+			s.mu.Unlock()
+		}
+		return false // nothing goes wrong
+	})
+}
+
+// spyOnRequests counts the requests of a method that fit.
+func spyOnRequests(c *embedtest.Cluster, method string, fits func(any) bool, opts ...embedtest.FaultOption) *spy {
+	s := &spy{}
+	c.LoseRequest(method, append(opts, s.when(fits))...)
+	return s
+}
+
+// spyOnWatches counts the notices of watches that have been created.
+func spyOnWatches(c *embedtest.Cluster, opts ...embedtest.FaultOption) *spy {
+	s := &spy{}
+	c.LoseReply("Watch", append(opts, s.when(func(message any) bool {
+		answer, ok := message.(*etcdserverpb.WatchResponse)
+		return ok && answer.Created && !answer.Canceled
+	}))...)
+	return s
+}
+
+// spyOnEvents counts the events that watches deliver.
+func spyOnEvents(c *embedtest.Cluster) *spy {
+	s := &spy{}
+	c.LoseReply("Watch", embedtest.When(func(message any) bool {
+		if answer, ok := message.(*etcdserverpb.WatchResponse); ok {
+			s.mu.Lock()
+			s.count += len(answer.Events)
+			s.mu.Unlock()
+		}
+		return false
+	}))
+	return s
+}
+
+// await waits until n messages have passed.
+func (s *spy) await(t testing.TB, n int) {
+	t.Helper()
+	eventually(t, "enough messages", func() bool { return s.seen() >= n })
+}
+
+// creating fits the transactions that create a key under a prefix.
+func creating(message any) bool {
+	r, ok := message.(*etcdserverpb.TxnRequest)
+	return ok && len(r.Success) > 0 && r.Success[0].GetRequestPut() != nil
+}
+
+// leaving fits the transaction with which Leave deletes a key; what the session
+// does in the background looks different.
+func leaving(message any) bool {
+	r, ok := message.(*etcdserverpb.TxnRequest)
+	return ok && len(r.Success) == 1 && r.Success[0].GetRequestDeleteRange() != nil
+}
+
+// looking fits the reads with which the session looks after keys that may come late.
+func looking(message any) bool {
+	r, ok := message.(*etcdserverpb.TxnRequest)
+	return ok && len(r.Compare) == 0 && len(r.Success) > 0 && r.Success[0].GetRequestRange() != nil
+}

@@ -1,0 +1,467 @@
+package fairqueue_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// brief is for contexts that are to end during a call.
+const brief = 300 * time.Millisecond
+
+func nameOf(s *session.Session, mode fairqueue.Mode, slot int) string {
+	return fmt.Sprintf("q/%c%x-%x", mode, s.Lease(), slot)
+}
+
+// births watches what is created and deleted under a prefix.
+func births(t *testing.T, client *clientv3.Client, prefix string) clientv3.WatchChan {
+	t.Helper()
+	events := client.Watch(clientv3.WithRequireLeader(within(t, patience)), prefix+"/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	_, ok := <-events
+	require.True(t, ok)
+	return events
+}
+
+// requireGhost waits until a key has been created and then deleted.
+func requireGhost(t *testing.T, events clientv3.WatchChan, key string) {
+	t.Helper()
+	created := false
+	for response := range events {
+		require.NoError(t, response.Err())
+		for _, event := range response.Events {
+			if string(event.Kv.Key) != key {
+				continue
+			}
+			if event.IsCreate() {
+				created = true
+			} else if created {
+				return
+			}
+		}
+	}
+	require.Fail(t, "the ghost was not removed, or never came", "created: %v", created)
+}
+
+func takes(q *fairqueue.Queue) map[string]func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error) {
+	return map[string]func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error){"join": q.Join, "try": q.TryJoin}
+}
+
+// retried runs a call whose first attempt is bitten by fault, and makes the client
+// give that attempt up at once, rather than after seconds. With a fault that holds
+// requests, the first one is on its way still when the call has returned.
+func retried(t *testing.T, fault *embedtest.Fault, giveUp func(), call func(ctx context.Context) error) {
+	t.Helper()
+	returned := background(t, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		return call(ctx)
+	})
+	require.NoError(t, fault.Wait(within(t, patience)))
+	giveUp()
+	require.NoError(t, result(t, returned))
+}
+
+// reset breaks all connections of a client.
+func reset(link *embedtest.Link) func() {
+	return func() { link.Cut(); link.Heal() }
+}
+
+// R1
+func TestARetryAfterALostReplyFindsItself(t *testing.T) {
+	for _, how := range []string{"join", "try"} {
+		for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
+			t.Run(fmt.Sprint(how, " ", mode), func(t *testing.T) {
+				t.Parallel()
+				c := embedtest.Start(t)
+				client := c.Client(t)
+				s := open(t, client)
+				q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
+				fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
+				var ticket *fairqueue.Ticket
+				retried(t, fault, fault.Heal, func(ctx context.Context) (err error) {
+					ticket, err = takes(q)[how](ctx, mode)
+					return err
+				})
+				require.Equal(t, []string{ticket.Key()}, keysUnder(t, client, "q"), "one ticket")
+				require.Equal(t, revisionOf(t, client, ticket.Key()), ticket.Revision())
+				require.NoError(t, ticket.Wait(within(t, patience)))
+				leave(t, ticket)
+				require.Equal(t, nameOf(s, mode, 0), hold(t, q, mode).Key(), "no request can be under way any more")
+			})
+		}
+	}
+}
+
+// R1: the place in line is that of the attempt whose reply was lost.
+func TestARetryKeepsItsPlaceInLine(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q, others := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.New(open(t, client), "q")
+	holder := hold(t, others, fairqueue.Exclusive)
+	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
+	var ticket *fairqueue.Ticket
+	joined := background(t, func() (err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		ticket, err = q.Join(ctx, fairqueue.Exclusive)
+		return err
+	})
+	require.NoError(t, fault.Wait(within(t, patience)))
+	later := join(t, others, fairqueue.Exclusive)
+	fault.Heal()
+	requireGranted(t, joined)
+	require.Less(t, ticket.Revision(), later.Revision())
+	granted := wait(t, within(t, patience), ticket)
+	leave(t, holder)
+	requireGranted(t, granted)
+}
+
+// R1
+func TestGivingUpAfterALostReplyRemovesTheTicket(t *testing.T) {
+	for _, how := range []string{"join", "try"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			s := open(t, client)
+			q := fairqueue.New(s, "q")
+			events := births(t, client, "q")
+			fault := c.LoseReply("Txn", embedtest.When(creating))
+			_, err := takes(q)[how](within(t, brief), fairqueue.Exclusive)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Positive(t, fault.Bites())
+			fault.Heal()
+			requireGhost(t, events, nameOf(s, fairqueue.Exclusive, 0))
+			require.Empty(t, keysUnder(t, client, "q"))
+			require.NoError(t, s.Err())
+			hold(t, q, fairqueue.Exclusive)
+		})
+	}
+}
+
+func TestAContextThatIsOverSendsNothing(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	s := open(t, c.Client(t))
+	q := fairqueue.New(s, "q")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	before := c.Calls("Txn")
+	for range 10 {
+		_, err := q.Join(ctx, fairqueue.Exclusive)
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = q.TryJoin(ctx, fairqueue.Exclusive)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	require.Equal(t, before, c.Calls("Txn"))
+	require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), hold(t, q, fairqueue.Exclusive).Key(), "no name was spent")
+}
+
+// R2
+func TestALeaveThatFailsGoesOnInTheBackground(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	q := fairqueue.New(s, "q")
+	ticket := hold(t, q, fairqueue.Exclusive)
+	fault := c.LoseRequest("Txn", embedtest.When(leaving))
+	require.ErrorIs(t, ticket.Leave(within(t, brief)), context.DeadlineExceeded)
+	require.Positive(t, fault.Bites())
+	eventuallyEmpty(t, client, "q")
+	require.NoError(t, ticket.Leave(within(t, brief)), "only the first call does anything")
+	fault.Heal()
+	eventually(t, "the name is free again", func() bool {
+		ticket := hold(t, q, fairqueue.Exclusive)
+		defer leave(t, ticket)
+		return ticket.Key() == nameOf(s, fairqueue.Exclusive, 0)
+	})
+}
+
+// R2
+func TestLeaveWithACancelledContextStillLeaves(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	ticket := hold(t, q, fairqueue.Exclusive)
+	// Not nil if etcd takes longer than its grace; gone in either case.
+	if err := ticket.Leave(ctx); err != nil {
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	eventuallyEmpty(t, client, "q")
+}
+
+// R2: that the second attempt finds nothing is not a loss.
+func TestALeaveWhoseReplyIsLostIsNoLoss(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	ticket := hold(t, q, fairqueue.Exclusive)
+	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(leaving))
+	retried(t, fault, fault.Heal, ticket.Leave)
+	require.Empty(t, keysUnder(t, client, "q"))
+}
+
+// R6, R10
+func TestLeavingWhatIsLostSaysSoAndTouchesNothing(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	q := fairqueue.New(s, "q")
+	ticket := hold(t, q, fairqueue.Exclusive)
+	remove(t, client, ticket.Key())
+	put(t, client, ticket.Key()) // the same name, and somebody else's
+	reborn := revisionOf(t, client, ticket.Key())
+	require.ErrorIs(t, ticket.Leave(within(t, patience)), session.ErrLost)
+	require.Equal(t, reborn, revisionOf(t, client, ticket.Key()))
+	require.NoError(t, s.Err())
+
+	other := hold(t, fairqueue.New(s, "other"), fairqueue.Exclusive)
+	require.NoError(t, s.Close(within(t, patience)))
+	require.ErrorIs(t, other.Leave(within(t, patience)), session.ErrClosed)
+}
+
+// R3
+func TestALateDeleteDoesNotTouchANewerTicketOfItsName(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	theirs, link := c.Link(t)
+	q := fairqueue.New(open(t, theirs), "q")
+	old := hold(t, q, fairqueue.Exclusive)
+	held := c.Hold("Txn", embedtest.Once(), embedtest.When(leaving))
+	retried(t, held, reset(link), old.Leave)
+	ticket := hold(t, q, fairqueue.Exclusive)
+	require.Equal(t, old.Key(), ticket.Key(), "the name is used again")
+
+	before := c.AppliedIndex()
+	held.Heal()
+	eventually(t, "the late request is applied", func() bool { return c.AppliedIndex() > before })
+	require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
+	leave(t, ticket)
+}
+
+// R11: the request is applied after the caller gave up and nothing was found.
+func TestATicketThatComesLateIsRemoved(t *testing.T) {
+	for _, how := range []string{"join", "try"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			s := open(t, client)
+			q := fairqueue.New(s, "q")
+			events := births(t, client, "q")
+			held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+			looks := spyOnRequests(c, "Txn", looking)
+			_, err := takes(q)[how](within(t, brief), fairqueue.Exclusive)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			looked := looks.seen()
+			looks.await(t, looked+2) // a look has found nothing
+			require.Empty(t, keysUnder(t, client, "q"))
+			held.Heal()
+			requireGhost(t, events, nameOf(s, fairqueue.Exclusive, 0))
+			require.Empty(t, keysUnder(t, client, "q"))
+			require.NoError(t, s.Err())
+			require.Equal(t, nameOf(s, fairqueue.Exclusive, 1), hold(t, q, fairqueue.Exclusive).Key(),
+				"the other name is under observation")
+		})
+	}
+}
+
+// R11: a later attempt succeeds, and its ticket has been left when the request of
+// the first one arrives.
+func TestTheFirstAttemptArrivesWhenTheTicketHasBeenLeft(t *testing.T) {
+	for _, how := range []string{"join", "try"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			theirs, link := c.Link(t)
+			s := open(t, theirs)
+			q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
+			held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+			var ticket *fairqueue.Ticket
+			retried(t, held, reset(link), func(ctx context.Context) (err error) {
+				ticket, err = takes(q)[how](ctx, fairqueue.Exclusive)
+				return err
+			})
+			require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), ticket.Key())
+			leave(t, ticket)
+
+			// The next one has another name: it cannot be taken for it.
+			next := hold(t, q, fairqueue.Exclusive)
+			require.Equal(t, nameOf(s, fairqueue.Exclusive, 1), next.Key())
+			events := births(t, client, "q")
+			before := c.AppliedIndex()
+			held.Heal()
+			if how == "try" {
+				// Its condition does not hold: somebody is there. A raft entry and no ghost.
+				eventually(t, "the late request is applied", func() bool { return c.AppliedIndex() > before })
+			} else {
+				requireGhost(t, events, ticket.Key())
+			}
+			require.Equal(t, []string{next.Key()}, keysUnder(t, client, "q"))
+			leave(t, next)
+			hold(t, q, fairqueue.Exclusive)
+		})
+	}
+}
+
+// R11: as before, but the ticket is given up, or cannot be left, while that request
+// is under way.
+func TestTheFirstAttemptArrivesWhenTheTicketHasBeenGivenUp(t *testing.T) {
+	for name, giveUp := range map[string]func(*testing.T, *embedtest.Cluster, *fairqueue.Ticket){
+		"wait": func(t *testing.T, _ *embedtest.Cluster, ticket *fairqueue.Ticket) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			require.ErrorIs(t, ticket.Wait(ctx), context.Canceled)
+		},
+		"leave": func(t *testing.T, c *embedtest.Cluster, ticket *fairqueue.Ticket) {
+			fault := c.LoseRequest("Txn", embedtest.When(leaving))
+			require.ErrorIs(t, ticket.Leave(within(t, brief)), context.DeadlineExceeded)
+			fault.Heal()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			theirs, link := c.Link(t)
+			q := fairqueue.New(open(t, theirs), "q")
+			held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+			var ticket *fairqueue.Ticket
+			retried(t, held, reset(link), func(ctx context.Context) (err error) {
+				ticket, err = q.Join(ctx, fairqueue.Exclusive)
+				return err
+			})
+			giveUp(t, c, ticket)
+			eventuallyEmpty(t, client, "q")
+			events := births(t, client, "q")
+			held.Heal()
+			requireGhost(t, events, ticket.Key())
+			hold(t, q, fairqueue.Exclusive)
+		})
+	}
+}
+
+// R11: the first attempt arrives while the ticket lives, and finds it.
+func TestTheFirstAttemptArrivesWhileTheTicketLives(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	theirs, link := c.Link(t)
+	q := fairqueue.New(open(t, theirs), "q")
+	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+	var ticket *fairqueue.Ticket
+	retried(t, held, reset(link), func(ctx context.Context) (err error) {
+		ticket, err = q.Join(ctx, fairqueue.Exclusive)
+		return err
+	})
+	before := c.AppliedIndex()
+	held.Heal()
+	eventually(t, "the late request is applied", func() bool { return c.AppliedIndex() > before })
+	require.Equal(t, []string{ticket.Key()}, keysUnder(t, client, "q"))
+	require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
+	leave(t, ticket)
+	require.Empty(t, keysUnder(t, client, "q"))
+}
+
+// R11, as it happens: the bytes arrive when the black hole heals, followed by those
+// that cancel the request. Whichever wins, the queue is free in the end.
+func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	theirs, link := c.Link(t)
+	s := open(t, theirs)
+	q := fairqueue.New(s, "q")
+	held := hold(t, q, fairqueue.Exclusive)
+	link.Blackhole()
+	var given []<-chan error
+	for range 5 {
+		given = append(given, background(t, func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), brief)
+			defer cancel()
+			_, err := q.Join(ctx, fairqueue.Exclusive)
+			return err
+		}))
+	}
+	require.ErrorIs(t, held.Leave(within(t, brief)), context.DeadlineExceeded)
+	for _, err := range given {
+		require.ErrorIs(t, result(t, err), context.DeadlineExceeded)
+	}
+	link.Heal()
+	ticket := join(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
+	require.NoError(t, ticket.Wait(within(t, patience)))
+	require.NoError(t, s.Err())
+	leave(t, ticket)
+	eventuallyEmpty(t, client, "q")
+}
+
+// R12
+func TestTooManyRequestsAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	s := open(t, c.Client(t))
+	q := fairqueue.New(s, "q")
+	fault := c.Refuse("Txn", rpctypes.ErrGRPCRequestTooManyRequests, embedtest.Times(3))
+	ticket := hold(t, q, fairqueue.Exclusive)
+	require.Equal(t, 3, fault.Bites())
+	fault = c.Refuse("Txn", rpctypes.ErrGRPCRequestTooManyRequests, embedtest.Times(3))
+	leave(t, ticket)
+	require.Equal(t, 3, fault.Bites())
+	require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), hold(t, q, fairqueue.Exclusive).Key(), "what was refused cannot come late")
+}
+
+// R11
+func TestAStrangersKeyDoesNotHideATicketThatComesLate(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	theirs, link := c.Link(t)
+	s := open(t, theirs)
+	name := nameOf(s, fairqueue.Exclusive, 0)
+	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+	put(t, client, name)
+	retried(t, held, reset(link), func(ctx context.Context) error {
+		_, err := fairqueue.New(s, "q").Join(ctx, fairqueue.Exclusive)
+		if err == nil || !strings.Contains(err.Error(), "somebody else's key") {
+			return fmt.Errorf("not refused: %w", err)
+		}
+		return nil
+	})
+	remove(t, client, name)
+	events := births(t, client, "q")
+	held.Heal()
+	requireGhost(t, events, name)
+}
+
+func TestAStrangersKeyAtTheNameIsReportedAndLeftAlone(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	q := fairqueue.New(s, "q")
+	put(t, client, nameOf(s, fairqueue.Exclusive, 0))
+	_, err := q.Join(within(t, patience), fairqueue.Exclusive)
+	require.ErrorContains(t, err, "somebody else's key")
+	require.NotZero(t, revisionOf(t, client, nameOf(s, fairqueue.Exclusive, 0)))
+	require.Equal(t, nameOf(s, fairqueue.Exclusive, 1), join(t, q, fairqueue.Exclusive).Key())
+	require.NoError(t, s.Err())
+}

@@ -1,0 +1,143 @@
+package fairqueue
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func TestMode(t *testing.T) {
+	tests := map[string]struct {
+		mode Mode
+		ok   bool
+	}{
+		"a/b/x1-0":      {Exclusive, true},
+		"a/b/s1-0":      {Shared, true},
+		"a/b/694d":      {Exclusive, true},
+		"a/b/":          {Exclusive, true}, // etcd's own tools wait for it, too
+		"a/b/something": {Shared, true},
+		"a/b/c/x1-0":    {0, false},
+		"a/b/c/":        {0, false},
+		"a/b//":         {0, false},
+		"a/b":           {0, false},
+		"a/bc":          {0, false},
+		"a/b0":          {0, false},
+		"a/x1-0":        {0, false},
+		"":              {0, false},
+	}
+	for key, tt := range tests {
+		mode, ok := space("a/b/").mode(key)
+		require.Equal(t, tt.ok, ok, key)
+		require.Equal(t, tt.mode, mode, key)
+	}
+	require.Equal(t, "shared", Shared.String())
+	require.Equal(t, "exclusive", Exclusive.String())
+}
+
+// Who waits for whom: a reader and a reader do not.
+func TestBlocks(t *testing.T) {
+	const s = space("q/")
+	for key, want := range map[string][2]bool{ // what keeps an exclusive one, a shared one
+		"q/x1-0":   {true, true},
+		"q/s1-0":   {true, false},
+		"q/694d":   {true, true},
+		"q/n/x1-0": {false, false},
+		"q0":       {false, false},
+	} {
+		require.Equal(t, want, [2]bool{s.blocks(key, Exclusive), s.blocks(key, Shared)}, key)
+	}
+}
+
+func (s span) holds(key string) bool { return key >= s.first && key < s.end }
+
+// The name of a ticket tells its mode, lies where it is looked for, and tells
+// nothing in any other queue.
+func FuzzKeyTellsItsMode(f *testing.F) {
+	f.Add("etcdlock/name", "etcdlock", int64(0x694d), 0, true)
+	f.Add("a", "a/b", int64(1), 17, false)
+	f.Add("", "s", int64(-1), 1<<40, true)
+	f.Add("q\xff", "q\xff/", int64(1)<<62, 3, false)
+	f.Fuzz(func(t *testing.T, prefix, other string, lease int64, slot int, shared bool) {
+		m := Exclusive
+		if shared {
+			m = Shared
+		}
+		s := space(prefix + "/")
+		key := s.key(m, clientv3.LeaseID(lease), slot)
+		mode, ok := s.mode(key)
+		require.True(t, ok)
+		require.Equal(t, m, mode)
+		require.True(t, s.all().holds(key))
+
+		for _, asker := range []Mode{Exclusive, Shared} {
+			spans := 0
+			for _, span := range s.blocking(asker) {
+				if span.holds(key) {
+					spans++
+				}
+			}
+			want := 0
+			if s.blocks(key, asker) {
+				want = 1
+			}
+			require.Equal(t, want, spans, "spans of %v", asker)
+		}
+		if other != prefix {
+			_, ok := space(other + "/").mode(key)
+			require.False(t, ok, "%q is in two queues", key)
+		}
+	})
+}
+
+// Whatever stands at a key, foreign or not, the spans find what blocks and nothing
+// else that is directly in the queue.
+func FuzzSpansHoldWhatBlocks(f *testing.F) {
+	for _, name := range []string{"x1-0", "s1-0", "r\xff", "t", "s", "", "694d", "sub/x1", "\xff", "s/"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		const s = space("q/")
+		key := string(s) + name
+		for _, asker := range []Mode{Exclusive, Shared} {
+			found := false
+			for _, span := range s.blocking(asker) {
+				found = found || span.holds(key)
+			}
+			if s.blocks(key, asker) {
+				require.True(t, found)
+			} else if !strings.Contains(name, "/") {
+				require.False(t, found)
+			}
+		}
+	})
+}
+
+func FuzzParseOwner(f *testing.F) {
+	f.Add([]byte(`{"host":"h","pid":7,"program":"p","label":"l","since":"2030-01-02T03:04:05.678Z"}`), "label")
+	f.Add([]byte(`{"pid":"seven"}`), "")
+	f.Add([]byte(`null`), "\xff")
+	f.Add([]byte(``), `"}`)
+	f.Add([]byte(`{"host":"h","since":"yesterday"}`), "\u2028")
+	f.Fuzz(func(t *testing.T, value []byte, label string) {
+		_ = parseOwner(value) // does not panic, whatever strangers wrote
+
+		owner := thisProcess(label)
+		now := time.Now()
+		read := parseOwner([]byte(owner.value(now)))
+		require.WithinDuration(t, now, read.Since, time.Millisecond)
+		read.Since = time.Time{}
+		if utf8.ValidString(label) {
+			require.Equal(t, owner, read)
+		}
+	})
+}
+
+func TestParseOwnerTakesNothingFromHalfOfAnAnswer(t *testing.T) {
+	require.Zero(t, parseOwner([]byte(`{"host":"h","pid":"seven"}`)))
+	require.Zero(t, parseOwner([]byte(`{"host":"h"`)))
+	require.Equal(t, Owner{Host: "h"}, parseOwner([]byte(`{"host":"h","since":"0001-01-01T00:00:00Z","more":1}`)))
+}

@@ -1,0 +1,187 @@
+package fairqueue_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+func lost(t *testing.T, ctx context.Context, ticket *fairqueue.Ticket) <-chan error {
+	return background(t, func() error { return ticket.Lost(ctx) })
+}
+
+// H6, H7: told by the watch, with neither a look without a reason nor a renewal.
+func TestLostTellsOfADeletion(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
+		"by a stranger": func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) { remove(t, client, own.Key()) },
+		"and a rebirth": func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) {
+			remove(t, client, own.Key())
+			put(t, client, own.Key())
+		},
+		"with the lease": func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) { revoke(t, client, own.Session()) },
+	} {
+		for when, before := range map[string]bool{"while it watches": false, "before it watches": true} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				t.Parallel()
+				c := embedtest.Start(t)
+				client := c.Client(t)
+				ticket := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
+				watches := spyOnWatches(c)
+				if before {
+					end(t, client, ticket)
+				}
+				told := lost(t, within(t, patience), ticket)
+				if !before {
+					watches.await(t, 1)
+					requireWaiting(t, told)
+					end(t, client, ticket)
+				}
+				require.ErrorIs(t, result(t, told), session.ErrLost)
+			})
+		}
+	}
+}
+
+func TestLostFindsADeletionThatTheWatchMissed(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	ticket := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(100*time.Millisecond)), fairqueue.Exclusive)
+	watches := spyOnWatches(c)
+	told := lost(t, within(t, patience), ticket)
+	watches.await(t, 3) // it has looked twice
+	requireWaiting(t, told)
+	c.SwallowWatchEvents()
+	remove(t, client, ticket.Key())
+	require.ErrorIs(t, result(t, told), session.ErrLost)
+}
+
+// H10: no false alarm, and still awake afterwards.
+func TestLostIsNotDisturbedByWhatIsNoLoss(t *testing.T) {
+	elsewhere := func(t *testing.T, c *embedtest.Cluster) {
+		client := c.Client(t)
+		for range 20 {
+			put(t, client, "elsewhere")
+		}
+	}
+	compact := func(t *testing.T, c *embedtest.Cluster) {
+		elsewhere(t, c)
+		_, err := c.Compact(within(t, patience))
+		require.NoError(t, err)
+	}
+	for name, tt := range map[string]struct {
+		size    int
+		trouble func(*testing.T, *embedtest.Cluster, *embedtest.Link)
+	}{
+		"compaction": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link) { compact(t, c) }},
+		"compaction of what the watch resumes at": {1, func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link) {
+			link.Cut()
+			compact(t, c)
+			link.Heal()
+		}},
+		"restart": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link) {
+			require.NoError(t, c.Members()[0].Restart())
+		}},
+		"broken watches": {1, func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link) {
+			fault := c.Refuse("Watch", rpctypes.ErrGRPCNoLeader, embedtest.Times(3))
+			link.Cut()
+			link.Heal()
+			require.NoError(t, fault.Wait(within(t, patience)))
+		}},
+		"change of leader": {3, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link) {
+			for _, m := range c.Members() {
+				require.NoError(t, c.MoveLeader(within(t, patience), m))
+			}
+		}},
+		"restart of all": {3, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link) {
+			for _, m := range c.Members() {
+				require.NoError(t, m.Restart())
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t, embedtest.WithSize(tt.size))
+			theirs, link := c.Link(t)
+			client := c.Client(t)
+			ticket := hold(t, fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(50*time.Millisecond)), fairqueue.Exclusive)
+			watches := spyOnWatches(c)
+			told := lost(t, within(t, patience), ticket)
+			watches.await(t, 1)
+			tt.trouble(t, c, link)
+			elsewhere(t, c)
+			watches.await(t, watches.seen()+3) // it has looked, and watches again
+			requireWaiting(t, told)
+			require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
+			remove(t, client, ticket.Key())
+			require.ErrorIs(t, result(t, told), session.ErrLost)
+		})
+	}
+}
+
+// Whether the key is there is answered by a member that is behind, so far that it has
+// not heard of it.
+func TestAnAnswerOlderThanTheTicketIsNoLoss(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t, embedtest.WithSize(3))
+	client, good := c.Client(t), c.Members()[0].Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	answerFromBehind := leaveBehind(t, c)
+	ticket := hold(t, q, fairqueue.Exclusive)
+	put(t, good, "elsewhere") // so that there is a reason to look
+	answerFromBehind()
+	quorum := spyOnRequests(c, "Range", func(message any) bool {
+		r := message.(*etcdserverpb.RangeRequest)
+		return string(r.Key) == ticket.Key() && !r.Serializable
+	})
+	told := lost(t, within(t, patience), ticket)
+	quorum.await(t, 1)
+	requireWaiting(t, told)
+	remove(t, good, ticket.Key())
+	require.ErrorIs(t, result(t, told), session.ErrLost)
+}
+
+func TestLostEndsWithItsContextOrSession(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	ticket := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
+	ctx, cancel := context.WithCancel(within(t, patience))
+	first, second := lost(t, ctx, ticket), lost(t, within(t, patience), ticket)
+	cancel()
+	require.ErrorIs(t, result(t, first), context.Canceled)
+	requireWaiting(t, second)
+	require.NoError(t, s.Close(within(t, patience)))
+	require.ErrorIs(t, result(t, second), session.ErrClosed)
+}
+
+func TestLostReportsThatItMayNotLook(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	ticket := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	put(t, client, "elsewhere") // so that there is a reason to look
+	fault := c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
+	told := result(t, lost(t, within(t, patience), ticket))
+	require.ErrorIs(t, told, rpctypes.ErrPermissionDenied)
+	require.NotErrorIs(t, told, session.ErrLost)
+	fault.Heal()
+
+	// The same for a look without a reason.
+	ticket = hold(t, fairqueue.New(ticket.Session(), "other", fairqueue.WithRecheck(20*time.Millisecond)), fairqueue.Exclusive)
+	watches := spyOnWatches(c)
+	again := lost(t, within(t, patience), ticket)
+	watches.await(t, 2)
+	c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
+	require.ErrorIs(t, result(t, again), rpctypes.ErrPermissionDenied)
+}

@@ -1,0 +1,485 @@
+package fairqueue_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// record notes who owns a queue and when, in one order of time.
+type record struct {
+	mu      sync.Mutex
+	clock   int
+	owners  map[*stay]bool
+	stays   []*stay
+	illegal []string
+}
+
+type stay struct {
+	revision  int64
+	mode      fairqueue.Mode
+	came, end int
+}
+
+func (r *record) enter(revision int64, m fairqueue.Mode) *stay {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := &stay{revision: revision, mode: m, came: r.clock}
+	r.clock++
+	for other := range r.owners {
+		if conflict(s, other) {
+			r.illegal = append(r.illegal, fmt.Sprintf("%+v owns together with %+v", s, other))
+		}
+	}
+	r.owners[s] = true
+	r.stays = append(r.stays, s)
+	return s
+}
+
+func (r *record) exit(s *stay) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.end = r.clock
+	r.clock++
+	delete(r.owners, s)
+}
+
+func conflict(a, b *stay) bool {
+	return a.mode == fairqueue.Exclusive || b.mode == fairqueue.Exclusive
+}
+
+// requireFair says that nobody came in before one ahead of it had gone, unless both
+// are readers.
+func (r *record) requireFair(t *testing.T, served int) {
+	t.Helper()
+	require.Empty(t, r.illegal)
+	require.Len(t, r.stays, served)
+	slices.SortFunc(r.stays, func(a, b *stay) int { return cmp.Compare(a.revision, b.revision) })
+	for i, later := range r.stays {
+		for _, earlier := range r.stays[:i] {
+			if conflict(earlier, later) {
+				require.Less(t, earlier.end, later.came, "%+v overtook %+v", later, earlier)
+			}
+		}
+	}
+}
+
+func TestGrantsComeInTheOrderOfRevisions(t *testing.T) {
+	for name, modes := range map[string][]fairqueue.Mode{
+		"exclusive": {fairqueue.Exclusive},
+		"mixed":     {fairqueue.Exclusive, fairqueue.Shared, fairqueue.Shared},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			r := &record{owners: map[*stay]bool{}}
+			const sessions, goroutines, rounds = 3, 4, 5
+			var all sync.WaitGroup
+			for range sessions {
+				s := open(t, client)
+				for range goroutines {
+					q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
+					all.Go(func() {
+						for range rounds {
+							if err := visit(q, modes[rand.N(len(modes))], r); err != nil {
+								t.Error(err)
+								return
+							}
+						}
+					})
+				}
+			}
+			all.Wait()
+			r.requireFair(t, sessions*goroutines*rounds)
+			require.Empty(t, keysUnder(t, client, "q"))
+		})
+	}
+}
+
+func visit(q *fairqueue.Queue, m fairqueue.Mode, r *record) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ticket, err := q.Join(ctx, m)
+	if err != nil {
+		return err
+	}
+	if err := ticket.Wait(ctx); err != nil {
+		return err
+	}
+	r.exit(r.enter(ticket.Revision(), m))
+	return ticket.Leave(ctx)
+}
+
+// M3: readers that stand next to each other share; a reader behind a writer waits.
+func TestAdjacentReadersShareAndNobodyOvertakes(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	line := map[string]*fairqueue.Ticket{"writer 1": hold(t, q, fairqueue.Exclusive)}
+	waiting := map[string]<-chan error{}
+	for i, who := range []string{"reader 2", "reader 3", "writer 4", "reader 5", "reader 6", "writer 7"} {
+		mode := fairqueue.Shared
+		if who[0] == 'w' {
+			mode = fairqueue.Exclusive
+		}
+		line[who] = join(t, q, mode)
+		waiting[who] = wait(t, within(t, patience), line[who])
+		watches.await(t, i+1)
+	}
+	depart := func(who ...string) {
+		for _, w := range who {
+			leave(t, line[w])
+		}
+	}
+	enter := func(who ...string) {
+		t.Helper()
+		for _, w := range who {
+			requireGranted(t, waiting[w])
+			delete(waiting, w)
+		}
+		for w, other := range waiting {
+			select {
+			case err := <-other:
+				require.Fail(t, w+" does not wait", "%v", err)
+			default:
+			}
+		}
+	}
+
+	depart("writer 1")
+	enter("reader 2", "reader 3")
+	depart("reader 3") // the one that writer 4 watches; reader 2 is still there
+	watches.await(t, 7)
+	enter()
+	depart("reader 2")
+	enter("writer 4")
+	depart("writer 4")
+	enter("reader 5", "reader 6")
+	depart("reader 5", "reader 6")
+	enter("writer 7")
+	depart("writer 7")
+
+	// Readers in a queue of readers do not wait at all; a writer joins behind them.
+	first, second := hold(t, q, fairqueue.Shared), hold(t, q, fairqueue.Shared)
+	third, err := q.TryJoin(within(t, patience), fairqueue.Shared)
+	require.NoError(t, err)
+	writer := wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
+	_, err = q.TryJoin(within(t, patience), fairqueue.Shared)
+	require.ErrorIs(t, err, fairqueue.ErrBusy, "a reader that only tries does not overtake the writer either")
+	for _, reader := range []*fairqueue.Ticket{second, first, third} {
+		requireWaiting(t, writer)
+		leave(t, reader)
+	}
+	requireGranted(t, writer)
+}
+
+// H12
+func TestTwoQueuesOfOneSessionExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	s := open(t, c.Client(t))
+	one, two := fairqueue.New(s, "q"), fairqueue.New(s, "q")
+	holder := hold(t, one, fairqueue.Exclusive)
+	_, err := two.TryJoin(within(t, patience), fairqueue.Exclusive)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	ticket := join(t, two, fairqueue.Exclusive)
+	require.NotEqual(t, holder.Key(), ticket.Key())
+	watches := spyOnWatches(c)
+	granted := wait(t, within(t, patience), ticket)
+	watches.await(t, 1)
+	requireWaiting(t, granted)
+	leave(t, holder)
+	requireGranted(t, granted)
+}
+
+// A queue at a raw prefix is shared with programs that use etcd's own package.
+func TestForeignTicketsStandInTheSameLine(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "raw", fairqueue.WithRecheck(never))
+	foreign := func() *concurrency.Mutex {
+		s, err := concurrency.NewSession(client)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = s.Close() })
+		return concurrency.NewMutex(s, "raw")
+	}
+	lock := func(m *concurrency.Mutex) <-chan error {
+		standing := len(keysUnder(t, client, "raw"))
+		locked := background(t, func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			return m.Lock(ctx)
+		})
+		eventually(t, "it has joined", func() bool { return len(keysUnder(t, client, "raw")) > standing })
+		return locked
+	}
+
+	theirs := foreign()
+	requireGranted(t, lock(theirs))
+	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
+		_, err := q.TryJoin(within(t, patience), mode)
+		require.ErrorIs(t, err, fairqueue.ErrBusy)
+	}
+	ours := join(t, q, fairqueue.Exclusive)
+	oursGranted := wait(t, within(t, patience), ours)
+	theirsBehind := foreign()
+	theirsBehindGranted := lock(theirsBehind)
+	reader := join(t, q, fairqueue.Shared)
+	readerGranted := wait(t, within(t, patience), reader)
+	require.ErrorIs(t, foreign().TryLock(within(t, patience)), concurrency.ErrLocked)
+
+	entries, err := q.Entries(within(t, patience))
+	require.NoError(t, err)
+	require.Len(t, entries, 4)
+	require.Equal(t, []string{theirs.Key(), ours.Key(), theirsBehind.Key(), reader.Key()},
+		[]string{entries[0].Key, entries[1].Key, entries[2].Key, entries[3].Key})
+	require.Equal(t, fairqueue.Exclusive, entries[2].Mode)
+	require.Zero(t, entries[2].Owner)
+
+	requireWaiting(t, oursGranted)
+	require.NoError(t, theirs.Unlock(within(t, patience)))
+	requireGranted(t, oursGranted)
+	requireWaiting(t, theirsBehindGranted)
+	requireWaiting(t, readerGranted)
+	leave(t, ours)
+	requireGranted(t, theirsBehindGranted)
+	requireWaiting(t, readerGranted)
+	require.NoError(t, theirsBehind.Unlock(within(t, patience)))
+	requireGranted(t, readerGranted)
+}
+
+// R5
+func TestNestedAndNeighbouringNamesAreIndependent(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	// Plain keys under nested prefixes, sorted before, between and behind tickets.
+	for _, key := range []string{"a/b/zzz", "a/0/0", "a/s1/1", "a/z/z", "a/x1-0/x1-0", "ab", "a", "a0"} {
+		put(t, client, key)
+	}
+	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
+		for _, how := range []string{"join", "try"} {
+			t.Run(fmt.Sprint(mode, " ", how), func(t *testing.T) {
+				var held []*fairqueue.Ticket
+				for _, prefix := range []string{"a", "a/c", "ab", "a/c/d", "ac"} {
+					q := fairqueue.New(s, prefix)
+					take := q.Join
+					if how == "try" {
+						take = q.TryJoin
+					}
+					ticket, err := take(within(t, patience), mode)
+					require.NoError(t, err, prefix)
+					require.NoError(t, ticket.Wait(within(t, patience)), prefix)
+					held = append(held, ticket)
+
+					_, err = q.TryJoin(within(t, patience), fairqueue.Exclusive)
+					require.ErrorIs(t, err, fairqueue.ErrBusy, prefix)
+					entries, err := q.Entries(within(t, patience))
+					require.NoError(t, err)
+					require.Len(t, entries, 1, "%s is a queue of one", prefix)
+					require.Equal(t, ticket.Key(), entries[0].Key)
+				}
+				for _, ticket := range held {
+					leave(t, ticket)
+				}
+			})
+		}
+	}
+	require.Len(t, keysUnder(t, client, "a"), 5)
+
+	// Many foreign keys of other queues in between: the looks reach beyond them.
+	q := fairqueue.New(s, "a", fairqueue.WithRecheck(never))
+	for _, modes := range [][2]fairqueue.Mode{
+		{fairqueue.Exclusive, fairqueue.Exclusive}, {fairqueue.Exclusive, fairqueue.Shared}, {fairqueue.Shared, fairqueue.Exclusive},
+	} {
+		first := hold(t, q, modes[0])
+		putMany(t, client, fmt.Sprintf("a/n%d", modes))
+		second := join(t, q, modes[1])
+		watches := spyOnWatches(c)
+		granted := wait(t, within(t, patience), second)
+		watches.await(t, 1)
+		leave(t, first)
+		requireGranted(t, granted)
+		leave(t, second)
+
+		for _, mode := range modes {
+			ticket, err := q.TryJoin(within(t, patience), mode)
+			require.NoError(t, err)
+			leave(t, ticket)
+		}
+	}
+}
+
+// R4, R5: where the join's own answer does not tell, a TryJoin looks, and takes its
+// ticket back if it may not.
+func TestATryJoinThatMayNotLookLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "a")
+	putMany(t, client, "a/b")
+	standing := len(keysUnder(t, client, "a"))
+	fault := c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
+	_, err := q.TryJoin(within(t, patience), fairqueue.Exclusive)
+	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	fault.Heal()
+	eventually(t, "its ticket is gone", func() bool { return len(keysUnder(t, client, "a")) == standing })
+}
+
+func TestATryJoinThatEtcdDoesNotLetJoinSaysSo(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "a")
+	put(t, client, "a/b/1")
+	c.Refuse("Txn", rpctypes.ErrGRPCNoSpace, embedtest.When(creating))
+	_, err := q.TryJoin(within(t, patience), fairqueue.Exclusive)
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	require.Len(t, keysUnder(t, client, "a"), 1)
+}
+
+// Somebody slips in between the read and the write of a TryJoin.
+func TestTryJoinThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
+	for _, nested := range []bool{false, true} {
+		t.Run(fmt.Sprint("nested=", nested), func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			s := open(t, client)
+			q := fairqueue.New(s, "q")
+			if nested {
+				put(t, client, "q/other/1")
+			}
+			fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+			tried := background(t, func() error {
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				defer cancel()
+				_, err := q.TryJoin(ctx, fairqueue.Exclusive)
+				return err
+			})
+			require.NoError(t, fault.Wait(within(t, patience)))
+			put(t, client, "q/1234")
+			before := c.AppliedIndex()
+			fault.Heal()
+			require.ErrorIs(t, result(t, tried), fairqueue.ErrBusy)
+			require.Greater(t, c.AppliedIndex(), before)
+			remove(t, client, "q/1234")
+			require.Equal(t, fmt.Sprintf("q/x%x-0", s.Lease()), hold(t, q, fairqueue.Exclusive).Key(), "the name is free again")
+		})
+	}
+}
+
+func TestEntriesTellOrderAndOwners(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := func(label string) *fairqueue.Queue {
+		return fairqueue.New(open(t, client), "q", fairqueue.WithLabel(label))
+	}
+	entries, err := q("").Entries(within(t, patience))
+	require.NoError(t, err)
+	require.Empty(t, entries)
+
+	begin := time.Now().Add(-time.Second)
+	var line []*fairqueue.Ticket
+	labels := []string{"z", "", "ü\"<", "a"}
+	for i, label := range labels {
+		line = append(line, join(t, q(label), []fairqueue.Mode{fairqueue.Shared, fairqueue.Exclusive}[i%2]))
+	}
+	entries, err = q("").Entries(within(t, patience))
+	require.NoError(t, err)
+	require.Len(t, entries, len(line))
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	for i, e := range entries {
+		require.Equal(t, line[i].Key(), e.Key)
+		require.Equal(t, line[i].Revision(), e.Revision)
+		require.Equal(t, line[i].Session().Lease(), e.Lease)
+		require.Equal(t, []fairqueue.Mode{fairqueue.Shared, fairqueue.Exclusive}[i%2], e.Mode)
+		require.Equal(t, labels[i], e.Owner.Label)
+		require.Equal(t, os.Getpid(), e.Owner.PID)
+		require.Equal(t, host, e.Owner.Host)
+		require.NotEmpty(t, e.Owner.Program)
+		require.WithinRange(t, e.Owner.Since, begin, time.Now())
+		require.True(t, json.Valid(e.Value))
+	}
+}
+
+func TestGuardHoldsOnlyForThisTicket(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	succeeds := func(ticket *fairqueue.Ticket) bool {
+		answer, err := client.Txn(within(t, patience)).If(ticket.Guard()).Then(clientv3.OpPut("x", "")).Commit()
+		require.NoError(t, err)
+		return answer.Succeeded
+	}
+	old := hold(t, q, fairqueue.Exclusive)
+	require.True(t, succeeds(old))
+	leave(t, old)
+	require.False(t, succeeds(old))
+	renewed := hold(t, q, fairqueue.Exclusive)
+	require.Equal(t, old.Key(), renewed.Key())
+	require.Greater(t, renewed.Revision(), old.Revision())
+	require.False(t, succeeds(old), "although the name is the same")
+	require.True(t, succeeds(renewed))
+}
+
+// H11: the call in which the loss shows goes on with the next session.
+func TestAKeeperReplacesALostSession(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	keeper := session.Keep(client, session.WithTTL(time.Minute))
+	t.Cleanup(func() { _ = keeper.Close(context.Background()) })
+	q := fairqueue.New(keeper, "q")
+	for _, take := range []func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error){q.Join, q.TryJoin} {
+		old := hold(t, q, fairqueue.Exclusive)
+		revoke(t, client, old.Session())
+		ticket, err := take(within(t, patience), fairqueue.Exclusive)
+		require.NoError(t, err)
+		require.NoError(t, ticket.Wait(within(t, patience)))
+		require.NotEqual(t, old.Session().Lease(), ticket.Session().Lease())
+		require.ErrorIs(t, old.Leave(within(t, patience)), session.ErrLost)
+		require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
+		leave(t, ticket)
+	}
+
+	// A session by itself has no successor.
+	s := open(t, client)
+	revoke(t, client, s)
+	_, err := fairqueue.New(s, "q").Join(within(t, patience), fairqueue.Exclusive)
+	require.ErrorIs(t, err, session.ErrLost)
+	require.NoError(t, keeper.Close(within(t, patience)))
+	_, err = q.Join(within(t, patience), fairqueue.Exclusive)
+	require.ErrorIs(t, err, session.ErrClosed)
+	_, err = q.Entries(within(t, patience))
+	require.ErrorIs(t, err, session.ErrClosed)
+}
+
+func TestNewWithoutASourcePanics(t *testing.T) {
+	require.Panics(t, func() { fairqueue.New(nil, "q") })
+	require.Panics(t, func() { fairqueue.New((*session.Session)(nil), "q") })
+}

@@ -1,0 +1,578 @@
+package fairqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// pair is one that holds and one that waits for it, each with a client of its own.
+// The waiter is standing at its watch.
+type pair struct {
+	c       *embedtest.Cluster
+	client  *clientv3.Client // the holder's
+	holder  *fairqueue.Ticket
+	waiter  *fairqueue.Ticket
+	waiting <-chan error
+	watches *spy
+}
+
+// stand makes a pair. The waiter's looks without a reason come after recheck.
+func stand(t *testing.T, c *embedtest.Cluster, theirs *clientv3.Client, recheck time.Duration) *pair {
+	t.Helper()
+	p := &pair{c: c, client: c.Client(t), watches: spyOnWatches(c)}
+	p.holder = hold(t, fairqueue.New(open(t, p.client), "q"), fairqueue.Exclusive)
+	p.waiter = join(t, fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(recheck)), fairqueue.Exclusive)
+	p.waiting = wait(t, within(t, patience), p.waiter)
+	p.watches.await(t, 1)
+	requireWaiting(t, p.waiting)
+	return p
+}
+
+// W1
+func TestALostLeaseEndsTheWaitAtOnceAndIsNeverGranted(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	mine := open(t, client, session.WithTTL(3*time.Second)) // renewed every second
+	watches := spyOnWatches(c)
+	ticket := join(t, fairqueue.New(mine, "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
+	waiting := wait(t, within(t, patience), ticket)
+	watches.await(t, 1)
+	revoke(t, client, mine)
+	require.ErrorIs(t, result(t, waiting), session.ErrLost)
+	require.Equal(t, []string{holder.Key()}, keysUnder(t, client, "q"))
+	require.ErrorIs(t, ticket.Wait(within(t, patience)), session.ErrLost, "asked again")
+	require.NoError(t, ticket.Leave(within(t, patience)), "it has been given up already")
+}
+
+// W1, W2: the one ahead goes first, and the session does not know yet.
+func TestWhoIsNotInLineAnyMoreIsNotGranted(t *testing.T) {
+	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
+		for name, vanish := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
+			"lease revoked": func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) { revoke(t, client, own.Session()) },
+			"key deleted":   func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) { remove(t, client, own.Key()) },
+			"key reborn": func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) {
+				remove(t, client, own.Key())
+				put(t, client, own.Key())
+			},
+		} {
+			t.Run(fmt.Sprint(mode, " ", name), func(t *testing.T) {
+				t.Parallel()
+				c := embedtest.Start(t)
+				client := c.Client(t)
+				holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+				ticket := join(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), mode)
+				watches := spyOnWatches(c)
+				waiting := wait(t, within(t, patience), ticket)
+				watches.await(t, 1)
+				vanish(t, client, ticket)
+				requireWaiting(t, waiting)
+				leave(t, holder)
+				require.ErrorIs(t, result(t, waiting), session.ErrLost)
+			})
+		}
+	}
+}
+
+// W2
+func TestTheNextLookFindsTheOwnKeyGone(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	p := stand(t, c, c.Client(t), 20*time.Millisecond)
+	remove(t, p.client, p.waiter.Key())
+	require.ErrorIs(t, result(t, p.waiting), session.ErrLost)
+	require.NoError(t, p.waiter.Session().Err())
+	require.Equal(t, []string{p.holder.Key()}, keysUnder(t, p.client, "q"))
+}
+
+// W3
+func TestACompactionDoesNotDisturbAWaiter(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	p := stand(t, c, c.Client(t), never)
+	for range 20 {
+		put(t, p.client, "elsewhere")
+	}
+	_, err := c.Compact(within(t, patience))
+	require.NoError(t, err)
+	leave(t, p.holder)
+	requireGranted(t, p.waiting)
+}
+
+// W3: the client resumes the watch at the last revision that it saw, which does not
+// exist any more. Nor does the event.
+func TestAResumedWatchThatIsCompactedIsReplaced(t *testing.T) {
+	for _, left := range []bool{true, false} {
+		t.Run(fmt.Sprint("left meanwhile=", left), func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			theirs, link := c.Link(t)
+			p := stand(t, c, theirs, never)
+			link.Cut()
+			if left {
+				leave(t, p.holder)
+			}
+			for range 20 {
+				put(t, p.client, "elsewhere")
+			}
+			_, err := c.Compact(within(t, patience))
+			require.NoError(t, err)
+			link.Heal()
+			if !left {
+				p.watches.await(t, 2) // it has looked and watches again
+				leave(t, p.holder)
+			}
+			requireGranted(t, p.waiting)
+		})
+	}
+}
+
+// W3, W4
+func TestARestartWithACompactionDoesNotDisturbAWaiter(t *testing.T) {
+	for _, compact := range []bool{false, true} {
+		t.Run(fmt.Sprint("compact=", compact), func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			theirs, link := c.Link(t)
+			p := stand(t, c, theirs, never)
+			link.Cut() // until all is over, or the watch would be resumed too early
+			for range 20 {
+				put(t, p.client, "elsewhere")
+			}
+			require.NoError(t, c.Members()[0].Restart())
+			leave(t, p.holder)
+			if compact {
+				_, err := c.Compact(within(t, patience))
+				require.NoError(t, err)
+			}
+			link.Heal()
+			requireGranted(t, p.waiting)
+		})
+	}
+}
+
+// W4
+func TestAMemberThatIsKilledDoesNotStopAWaiter(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	p := stand(t, c, c.Client(t), never)
+	for range 3 {
+		m := c.Members()[0]
+		m.Kill()
+		require.NoError(t, m.Restart())
+	}
+	leave(t, p.holder)
+	requireGranted(t, p.waiting)
+}
+
+// W4: the server ends the stream with an error.
+func TestAWatchThatEndsIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]error{"no leader": rpctypes.ErrGRPCNoLeader, "corrupt": rpctypes.ErrGRPCCorrupt} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			// The first watches fail on creation, all of them.
+			fault := c.Refuse("Watch", end, embedtest.Times(4))
+			p := stand(t, c, c.Client(t), never)
+			require.Equal(t, 4, fault.Bites())
+			// Ends the stream at the next message: another watch of the same client.
+			fault = c.Refuse("Watch", end, embedtest.Once())
+			client := p.waiter.Session().Client()
+			ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(within(t, patience)))
+			defer cancel()
+			client.Watch(ctx, "elsewhere")
+			require.NoError(t, fault.Wait(within(t, patience)))
+			leave(t, p.holder)
+			requireGranted(t, p.waiting)
+		})
+	}
+}
+
+// W4: the request, or the notice that answers it, vanishes.
+func TestAWatchThatIsNotCreatedIsTriedOnAnotherStream(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	fault := c.LoseRequest("Watch", embedtest.Once())
+	p := stand(t, c, c.Client(t), never)
+	require.Equal(t, 1, fault.Bites())
+	_, stream := p.waiter.Session().WatchContext(context.Background())
+	require.Equal(t, 1, stream)
+	leave(t, p.holder)
+	requireGranted(t, p.waiting)
+}
+
+// W4: the member that serves the watch loses its leader, and stays isolated.
+func TestAWaiterLeavesAMemberThatHasLostTheLeader(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t, embedtest.WithSize(3))
+	members := c.Members()
+	serves := make([]*spy, len(members))
+	for i, m := range members {
+		serves[i] = spyOnWatches(c, embedtest.On(m))
+	}
+	p := stand(t, c, c.Client(t), never)
+	var bad, good *embedtest.Member
+	for i, m := range members {
+		if serves[i].seen() > 0 {
+			bad = m
+		} else {
+			good = m
+		}
+	}
+	require.NotNil(t, bad)
+	bad.Isolate()
+	_, err := c.WaitLeader(within(t, patience))
+	require.NoError(t, err)
+	// The holder's client may still talk to the isolated member. So a key it is.
+	remove(t, good.Client(t), p.holder.Key())
+	requireGranted(t, p.waiting)
+	bad.Heal()
+}
+
+// W4: all that the waiter can reach is isolated. It lives on stale answers, is not
+// granted on them, and goes on when the member is back.
+func TestAWaiterOnAnIsolatedMemberGoesOnWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t, embedtest.WithSize(3))
+	alone, good := c.Members()[0], c.Members()[1]
+	p := stand(t, c, alone.Client(t), 20*time.Millisecond)
+	alone.Isolate()
+	_, err := c.WaitLeader(within(t, patience))
+	require.NoError(t, err)
+	remove(t, good.Client(t), p.holder.Key())
+	stale := spyOnRequests(c, "Range", func(message any) bool {
+		return message.(*etcdserverpb.RangeRequest).Serializable
+	}, embedtest.On(alone))
+	stale.await(t, 3)
+	requireWaiting(t, p.waiting)
+	alone.Heal()
+	requireGranted(t, p.waiting)
+}
+
+// leaveBehind isolates a member, without a watch on it. What it returns makes it the
+// only one that answers reads which any member may.
+func leaveBehind(t *testing.T, c *embedtest.Cluster) (answerFromBehind func()) {
+	t.Helper()
+	behind := c.Members()[2]
+	behind.Isolate()
+	_, err := c.WaitLeader(within(t, patience))
+	require.NoError(t, err)
+	c.Refuse("Watch", rpctypes.ErrGRPCNoLeader, embedtest.On(behind))
+	isLocal := func(message any) bool {
+		switch r := message.(type) {
+		case *etcdserverpb.RangeRequest:
+			return r.Serializable
+		case *etcdserverpb.TxnRequest:
+			return looking(r) && r.Success[0].GetRequestRange().Serializable
+		}
+		return false
+	}
+	methods := []string{"Range", "Txn"}
+	for _, method := range methods {
+		// It would keep silent for a while.
+		c.Refuse(method, rpctypes.ErrGRPCStopped, embedtest.On(behind),
+			embedtest.When(func(message any) bool { return !isLocal(message) }))
+	}
+	return func() {
+		for _, m := range c.Members()[:2] {
+			for _, method := range methods {
+				c.Refuse(method, rpctypes.ErrGRPCStopped, embedtest.On(m), embedtest.When(isLocal))
+			}
+		}
+	}
+}
+
+// A look is answered by a member that is behind, so far that it has not heard of the
+// ticket: the quorum is asked instead.
+func TestAnAnswerOlderThanTheTicketIsNotBelieved(t *testing.T) {
+	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t, embedtest.WithSize(3))
+			client, good := c.Client(t), c.Members()[0].Client(t)
+			mine := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+			holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+			answerFromBehind := leaveBehind(t, c)
+
+			ticket := join(t, mine, mode)
+			watches := spyOnWatches(c)
+			waiting := wait(t, within(t, patience), ticket)
+			watches.await(t, 1)
+			requireWaiting(t, waiting)
+			answerFromBehind()
+			remove(t, good, holder.Key())
+			requireGranted(t, waiting)
+		})
+	}
+}
+
+// W5
+func TestASwallowedEventIsFoundByTheNextLook(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	p := stand(t, c, c.Client(t), 100*time.Millisecond)
+	fault := c.SwallowWatchEvents()
+	leave(t, p.holder)
+	requireGranted(t, p.waiting)
+	require.Positive(t, fault.Bites())
+	_, stream := p.waiter.Session().WatchContext(context.Background())
+	require.Equal(t, 1, stream, "the stream that has missed an event is not used again")
+}
+
+// Invariant 4: what happens between the look and the watch is not missed.
+func TestADeletionBeforeTheWatchStandsIsSeen(t *testing.T) {
+	for name, vanish := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
+		"deleted": func(t *testing.T, _ *clientv3.Client, ahead *fairqueue.Ticket) { leave(t, ahead) },
+		"reborn": func(t *testing.T, client *clientv3.Client, ahead *fairqueue.Ticket) {
+			remove(t, client, ahead.Key())
+			put(t, client, ahead.Key())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+			ticket := join(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
+			vanish(t, client, holder)
+			require.NoError(t, ticket.Wait(within(t, patience)))
+		})
+	}
+}
+
+// W6
+func TestACancelledWaitLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	holder := hold(t, q, fairqueue.Exclusive)
+	watches := spyOnWatches(c)
+	ticket := join(t, q, fairqueue.Shared)
+	ctx, cancel := context.WithCancel(within(t, patience))
+	waiting := wait(t, ctx, ticket)
+	watches.await(t, 1)
+	cancel()
+	require.ErrorIs(t, result(t, waiting), context.Canceled)
+	eventually(t, "its key is gone", func() bool { return revisionOf(t, client, ticket.Key()) == 0 })
+	require.NoError(t, ticket.Leave(within(t, patience)), "it has left")
+	require.NotZero(t, revisionOf(t, client, holder.Key()))
+
+	// A done context wins over a grant, even one that needs no request.
+	leave(t, holder)
+	ticket = join(t, q, fairqueue.Exclusive)
+	require.ErrorIs(t, ticket.Wait(ctx), context.Canceled)
+	eventuallyEmpty(t, client, "q")
+	eventually(t, "the name is free again", func() bool {
+		ticket := hold(t, q, fairqueue.Exclusive)
+		defer leave(t, ticket)
+		return ticket.Key() == fmt.Sprintf("q/x%x-0", ticket.Session().Lease())
+	})
+}
+
+// W6
+func TestACancellationThatRacesTheGrant(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	var held int
+	for i := range 24 {
+		stood := watches.seen()
+		holder := hold(t, q, fairqueue.Exclusive)
+		ticket := join(t, q, fairqueue.Exclusive)
+		ctx, cancel := context.WithCancel(within(t, patience))
+		waiting := wait(t, ctx, ticket)
+		if i%2 > 0 {
+			watches.await(t, stood+1)
+		}
+		var race sync.WaitGroup
+		race.Go(func() {
+			for range i % 8 { // the cancellation comes a little later each time
+				_, _ = client.Get(context.Background(), "elsewhere")
+			}
+			cancel()
+		})
+		leave(t, holder)
+		race.Wait()
+		err := result(t, waiting)
+		if err == nil {
+			held++
+			require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
+			leave(t, ticket)
+		} else {
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		eventuallyEmpty(t, client, "q")
+	}
+	t.Logf("%d granted", held)
+}
+
+// W7
+func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	theirs, link := c.Link(t)
+	s := open(t, theirs)
+	q := fairqueue.New(s, "q", fairqueue.WithRecheck(50*time.Millisecond))
+	mine := fairqueue.New(open(t, client), "q")
+	holder := hold(t, mine, fairqueue.Exclusive)
+	standing, blocked := join(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
+	behind := wait(t, within(t, patience), join(t, mine, fairqueue.Exclusive))
+
+	const short = 600 * time.Millisecond
+	watches := spyOnWatches(c)
+	waiting := wait(t, within(t, short), standing)
+	watches.await(t, 1)
+	link.Blackhole()
+	calls := map[string]<-chan error{
+		"wait, with a watch":    waiting,
+		"wait, without a watch": wait(t, within(t, short), blocked),
+		"join": background(t, func() error {
+			_, err := q.Join(within(t, short), fairqueue.Exclusive)
+			return err
+		}),
+		"try": background(t, func() error {
+			_, err := q.TryJoin(within(t, short), fairqueue.Shared)
+			return err
+		}),
+		"entries": background(t, func() error {
+			_, err := q.Entries(within(t, short))
+			return err
+		}),
+	}
+	for name, call := range calls {
+		require.ErrorIs(t, result(t, call), context.DeadlineExceeded, name)
+	}
+	// What they left behind goes when it can.
+	link.Heal()
+	leave(t, holder)
+	requireGranted(t, behind)
+	require.NoError(t, s.Err())
+}
+
+// W7
+func TestCallsEndWithTheirContextWithoutAQuorum(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t, embedtest.WithSize(3))
+	client := c.Client(t)
+	s := open(t, client)
+	q := fairqueue.New(s, "q")
+	holder := hold(t, q, fairqueue.Exclusive)
+	ticket := join(t, q, fairqueue.Exclusive)
+	for _, m := range c.Members()[1:] {
+		m.Kill()
+	}
+	const short = 500 * time.Millisecond
+	require.ErrorIs(t, result(t, wait(t, within(t, short), ticket)), context.DeadlineExceeded)
+	_, err := q.Join(within(t, short), fairqueue.Exclusive)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = q.TryJoin(within(t, short), fairqueue.Exclusive)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, holder.Leave(within(t, short)), context.DeadlineExceeded)
+	for _, m := range c.Members()[1:] {
+		require.NoError(t, m.Restart())
+	}
+	require.NoError(t, s.Err())
+	eventuallyEmpty(t, client, "q")
+}
+
+// W8
+func TestAWaiterInTheMiddleGoesAndTheOrderStays(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
+		"leaves": func(t *testing.T, _ *clientv3.Client, middle *fairqueue.Ticket) { leave(t, middle) },
+		"dies": func(t *testing.T, client *clientv3.Client, middle *fairqueue.Ticket) {
+			revoke(t, client, middle.Session())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			queue := func() *fairqueue.Queue { return fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)) }
+			watches := spyOnWatches(c)
+			holder := hold(t, queue(), fairqueue.Exclusive)
+			var line []*fairqueue.Ticket
+			var waiting []<-chan error
+			for i := range 3 {
+				line = append(line, join(t, queue(), fairqueue.Exclusive))
+				waiting = append(waiting, wait(t, within(t, patience), line[i]))
+				watches.await(t, i+1)
+			}
+			end(t, client, line[0])
+			watches.await(t, 4) // the next one has moved its watch to the holder
+			requireWaiting(t, waiting[1])
+			requireWaiting(t, waiting[2])
+			leave(t, holder)
+			requireGranted(t, waiting[1])
+			requireWaiting(t, waiting[2])
+			leave(t, line[1])
+			requireGranted(t, waiting[2])
+		})
+	}
+}
+
+func TestWhatEtcdRefusesIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	p := stand(t, c, c.Client(t), never)
+	fault := c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
+	leave(t, p.holder)
+	require.ErrorIs(t, result(t, p.waiting), rpctypes.ErrPermissionDenied)
+	fault.Heal()
+	eventuallyEmpty(t, p.client, "q")
+
+	q := fairqueue.New(p.waiter.Session(), "q")
+	fault = c.Refuse("Txn", rpctypes.ErrGRPCNoSpace)
+	_, err := q.Join(within(t, patience), fairqueue.Exclusive)
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	_, err = q.TryJoin(within(t, patience), fairqueue.Exclusive)
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	fault.Heal()
+
+	fault = c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
+	_, err = q.Entries(within(t, patience))
+	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	fault.Heal()
+}
+
+// The watch, not a read, is what is refused.
+func TestAWatchThatIsNotPermittedEndsTheWait(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	hold(t, q, fairqueue.Exclusive)
+	c.Refuse("Watch", rpctypes.ErrGRPCPermissionDenied, embedtest.Once())
+	ticket := join(t, q, fairqueue.Exclusive)
+	err := result(t, wait(t, within(t, patience), ticket))
+	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	require.False(t, errors.Is(err, session.ErrLost))
+}
+
+func TestClosingTheSessionEndsTheWait(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	p := stand(t, c, c.Client(t), never)
+	require.NoError(t, p.waiter.Session().Close(within(t, patience)))
+	require.ErrorIs(t, result(t, p.waiting), session.ErrClosed)
+	require.ErrorIs(t, p.waiter.Wait(within(t, patience)), session.ErrClosed)
+	require.Equal(t, []string{p.holder.Key()}, keysUnder(t, p.client, "q"))
+}
