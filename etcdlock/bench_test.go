@@ -18,13 +18,14 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// The benchmarks run every workload with this package and with etcd's own, in the same
-// process and on the same cluster, so that the two can be compared whatever the machine:
+// The benchmarks run every workload with this package and with etcd's own by turns, in one
+// process and on one cluster, so that the two can be compared on a machine that is shared:
 //
-//	go test ./etcdlock -run '^$' -bench . -count 5 > new.txt
-//	benchstat -col /impl new.txt
+//	go test ./etcdlock -run '^$' -bench . -timeout 60m
 //
-// Figures of different runs, or of busy machines, do not compare.
+// The time of an operation that Go prints is that of a round of both. The figures are the
+// metrics: medians of each implementation, and their ratio, more than 1 where we are
+// slower (µs) or faster (/s).
 
 // benchTTL keeps renewals out of the figures.
 const benchTTL = 5 * time.Minute
@@ -100,26 +101,55 @@ type deployment struct {
 
 var deployments = []deployment{{1, true}, {1, false}, {3, true}, {3, false}}
 
-// onEach runs f for every deployment and implementation, on a fresh cluster for each
-// deployment. f gets a function that creates contenders on clients of their own.
-func onEach(b *testing.B, on []deployment, f func(b *testing.B, join func(n int, name string) []contender)) {
+// onEach runs f for every deployment, on a fresh cluster.
+func onEach(b *testing.B, on []deployment, f func(b *testing.B, cluster *embedtest.Cluster)) {
 	for _, d := range on {
 		b.Run(fmt.Sprintf("nodes=%d/fsync=%v", d.nodes, d.fsync), func(b *testing.B) {
 			opts := []embedtest.Option{embedtest.WithSize(d.nodes)}
 			if d.fsync {
 				opts = append(opts, embedtest.WithFsync())
 			}
-			cluster := embedtest.Start(b, opts...)
-			for _, impl := range implementations {
-				b.Run("impl="+impl.name, func(b *testing.B) {
-					f(b, func(n int, name string) []contender {
-						return newContenders(b, cluster, impl.new, n, name)
-					})
-				})
-			}
+			f(b, embedtest.Start(b, opts...))
 		})
 	}
 }
+
+// duel runs rounds of both implementations by turns until the benchmark has had enough.
+// A round gets n contenders and returns its figures by unit.
+func duel(b *testing.B, cluster *embedtest.Cluster, n int, round func(all []contender) map[string]float64) {
+	sides := make([][]contender, len(implementations))
+	figures := make([]map[string][]float64, len(implementations))
+	for i, impl := range implementations {
+		sides[i] = newContenders(b, cluster, impl.new, n, "bench")
+		figures[i] = make(map[string][]float64)
+	}
+	for b.Loop() {
+		for i, all := range sides {
+			for unit, figure := range round(all) {
+				figures[i][unit] = append(figures[i][unit], figure)
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for unit := range figures[0] {
+		theirs, ours := median(figures[0][unit]), median(figures[1][unit])
+		b.ReportMetric(theirs, "etcd-"+unit)
+		b.ReportMetric(ours, "ours-"+unit)
+		b.ReportMetric(ours/theirs, "ratio-"+unit)
+	}
+}
+
+func median(of []float64) float64 { return percentile(of, 50) }
+
+func percentile(of []float64, p int) float64 {
+	if len(of) == 0 {
+		return 0
+	}
+	slices.Sort(of)
+	return of[len(of)*p/100]
+}
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // newContenders spreads n sessions over at most 16 clients.
 func newContenders(b *testing.B, cluster *embedtest.Cluster,
@@ -145,29 +175,32 @@ func newContenders(b *testing.B, cluster *embedtest.Cluster,
 	return all
 }
 
+// BenchmarkUncontended is a pair of Lock and Unlock of a lock that nobody else wants.
 func BenchmarkUncontended(b *testing.B) {
-	onEach(b, deployments, func(b *testing.B, join func(int, string) []contender) {
-		c := join(1, b.Name())[0]
-		b.ReportAllocs()
-		for b.Loop() {
-			pair(b, c)
-		}
+	onEach(b, deployments, func(b *testing.B, cluster *embedtest.Cluster) {
+		duel(b, cluster, 1, func(all []contender) map[string]float64 {
+			start := time.Now()
+			pair(b, all[0])
+			return map[string]float64{"µs": microseconds(time.Since(start))}
+		})
 	})
 }
 
-// BenchmarkUncontendedAged shows that an old lock is as fast as a new one, although
-// nothing is compacted meanwhile.
+// BenchmarkUncontendedAged is the same after so many acquisitions, and no compaction.
 func BenchmarkUncontendedAged(b *testing.B) {
 	for _, age := range []int{100, 100_000} {
 		b.Run(fmt.Sprintf("acquisitions=%d", age), func(b *testing.B) {
-			onEach(b, []deployment{{1, false}}, func(b *testing.B, join func(int, string) []contender) {
-				c := join(1, b.Name())[0]
-				for range age {
-					pair(b, c)
-				}
-				for b.Loop() {
-					pair(b, c)
-				}
+			onEach(b, []deployment{{1, false}}, func(b *testing.B, cluster *embedtest.Cluster) {
+				aged := make(map[*contender]bool)
+				duel(b, cluster, 1, func(all []contender) map[string]float64 {
+					for i := 0; i < age && !aged[&all[0]]; i++ {
+						pair(b, all[0])
+					}
+					aged[&all[0]] = true
+					start := time.Now()
+					pair(b, all[0])
+					return map[string]float64{"µs": microseconds(time.Since(start))}
+				})
 			})
 		})
 	}
@@ -183,52 +216,53 @@ func pair(b *testing.B, c contender) {
 	}
 }
 
-// BenchmarkHotLock has every session lock and unlock as often as it can. An operation
-// is one grant. A hand-over lasts from the call of Unlock to the return of the next Lock.
+// BenchmarkHotLock has every session lock and unlock as often as it can, in slices of half
+// a second. A hand-over lasts from the call of Unlock to the return of the next Lock.
 func BenchmarkHotLock(b *testing.B) {
 	for _, sessions := range []int{2, 8, 32} {
 		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {
-			onEach(b, deployments, func(b *testing.B, join func(int, string) []contender) {
-				all := join(sessions, b.Name())
-				var (
-					left      = b.N // guarded by the lock, like the rest
-					released  time.Time
-					handovers []time.Duration
-				)
-				b.ResetTimer()
-				run(b, all, func(c contender) error {
-					for {
-						unlock, err := c.lock(b.Context())
-						if err != nil {
-							return err
+			onEach(b, deployments, func(b *testing.B, cluster *embedtest.Cluster) {
+				duel(b, cluster, sessions, func(all []contender) map[string]float64 {
+					var ( // guarded by the lock
+						start     = time.Now()
+						released  time.Time
+						handovers []float64
+					)
+					run(b, all, func(c contender) error {
+						for {
+							unlock, err := c.lock(b.Context())
+							if err != nil {
+								return err
+							}
+							if !released.IsZero() {
+								handovers = append(handovers, microseconds(time.Since(released)))
+							}
+							done := time.Since(start) > 500*time.Millisecond
+							released = time.Now()
+							if err := unlock(b.Context()); err != nil || done {
+								return err
+							}
 						}
-						if !released.IsZero() {
-							handovers = append(handovers, time.Since(released))
-						}
-						left--
-						done := left < 0
-						released = time.Now()
-						if err := unlock(b.Context()); err != nil || done {
-							return err
-						}
+					})
+					return map[string]float64{
+						"grants/s": float64(len(handovers)) / time.Since(start).Seconds(),
+						"p50-µs":   percentile(handovers, 50),
+						"p99-µs":   percentile(handovers, 99),
 					}
 				})
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
-				b.ReportMetric(percentile(handovers, 50), "p50-µs")
-				b.ReportMetric(percentile(handovers, 99), "p99-µs")
 			})
 		})
 	}
 }
 
-// BenchmarkHerd has all waiters join at the same moment and measures until all have
-// been served. An operation is a whole herd.
+// BenchmarkHerd has all waiters join at the same moment and lasts until all have been
+// served. etcd's own runs into its time-outs with 5,000, so there we are alone.
 func BenchmarkHerd(b *testing.B) {
 	for _, waiters := range []int{1000, 2000, 5000} {
 		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
-			onEach(b, []deployment{{1, true}, {1, false}}, func(b *testing.B, join func(int, string) []contender) {
-				all := join(waiters, b.Name())
-				for b.Loop() {
+			onEach(b, []deployment{{1, true}, {1, false}}, func(b *testing.B, cluster *embedtest.Cluster) {
+				herd := func(all []contender) map[string]float64 {
+					start := time.Now()
 					run(b, all, func(c contender) error {
 						unlock, err := c.lock(b.Context())
 						if err != nil {
@@ -236,25 +270,38 @@ func BenchmarkHerd(b *testing.B) {
 						}
 						return unlock(b.Context())
 					})
+					return map[string]float64{"s": time.Since(start).Seconds()}
 				}
-				b.ReportMetric(float64(b.N*waiters)/b.Elapsed().Seconds(), "grants/s")
+				if waiters <= 2000 {
+					duel(b, cluster, waiters, herd)
+					return
+				}
+				all := newContenders(b, cluster, newOurs, waiters, "bench")
+				for b.Loop() {
+					b.ReportMetric(herd(all)["s"], "ours-s")
+				}
 			})
 		})
 	}
 }
 
+// BenchmarkRefusedTryLock tries a lock that is held.
 func BenchmarkRefusedTryLock(b *testing.B) {
-	onEach(b, deployments, func(b *testing.B, join func(int, string) []contender) {
-		all := join(2, b.Name())
-		unlock, err := all[0].lock(b.Context())
-		require.NoError(b, err)
-		for b.Loop() {
+	onEach(b, deployments, func(b *testing.B, cluster *embedtest.Cluster) {
+		held := make(map[*contender]bool)
+		duel(b, cluster, 2, func(all []contender) map[string]float64 {
+			if !held[&all[0]] {
+				held[&all[0]] = true
+				if _, err := all[0].lock(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			start := time.Now()
 			if err := all[1].try(b.Context()); err != nil {
 				b.Fatal(err)
 			}
-		}
-		b.StopTimer()
-		require.NoError(b, unlock(b.Context()))
+			return map[string]float64{"µs": microseconds(time.Since(start))}
+		})
 	})
 }
 
@@ -279,12 +326,4 @@ func run(b *testing.B, all []contender, work func(contender) error) {
 	if failed > 0 {
 		b.Fatalf("%d of %d failed", failed, len(all))
 	}
-}
-
-func percentile(of []time.Duration, p int) float64 {
-	if len(of) == 0 {
-		return 0
-	}
-	slices.Sort(of)
-	return float64(of[len(of)*p/100]) / float64(time.Microsecond)
 }

@@ -137,7 +137,12 @@ func TestAnAnswerOlderThanTheTicketIsNoLoss(t *testing.T) {
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	answerFromBehind := leaveBehind(t, c)
 	ticket := hold(t, q, fairqueue.Exclusive)
-	put(t, good, "elsewhere") // so that there is a reason to look
+	// So that there is a reason to look, on whichever member the watch will be: a
+	// linearizable read makes the member catch up.
+	put(t, good, "elsewhere")
+	for _, m := range c.Members()[:2] {
+		require.NotZero(t, revisionOf(t, m.Client(t), "elsewhere"))
+	}
 	answerFromBehind()
 	quorum := spyOnRequests(c, "Range", func(message any) bool {
 		r := message.(*etcdserverpb.RangeRequest)

@@ -62,8 +62,11 @@ func (t *Ticket) Leave(ctx context.Context) error {
 	if err := t.session.Err(); err != nil {
 		return fmt.Errorf("fairqueue: leaving %s: %w", t.me.key, err)
 	}
-	ctx, cancel := session.Grace(ctx)
-	defer cancel()
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = session.Grace(ctx)
+		defer cancel()
+	}
 	var found, doubtful bool
 	err := t.session.Call(ctx, func(ctx context.Context) error {
 		answer, err := t.session.Client().Txn(ctx).If(t.Guard()).Then(clientv3.OpDelete(t.me.key)).Commit()

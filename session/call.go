@@ -42,11 +42,7 @@ func (s *Session) Call(ctx context.Context, op func(context.Context) error) erro
 	if err := s.Err(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
-
-	err := attempts(ctx, op)
+	err := attempts(ctx, s.ctx, op)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		s.lose(err)
 	}
@@ -106,8 +102,8 @@ type unsure struct{ error }
 
 func (u unsure) Unwrap() error { return u.error }
 
-// attempts is Call without a session.
-func attempts(ctx context.Context, op func(context.Context) error) (err error) {
+// attempts is Call without a session: until ctx or life ends.
+func attempts(ctx, life context.Context, op func(context.Context) error) (err error) {
 	limit, pause := firstAttempt, firstPause
 	doubt := false
 	defer func() {
@@ -116,28 +112,36 @@ func attempts(ctx context.Context, op func(context.Context) error) (err error) {
 		}
 	}()
 	for {
-		attempt, cancel := context.WithTimeout(ctx, limit)
-		err := op(attempt)
-		timedOut := attempt.Err() != nil
-		cancel()
+		timedOut, err := attempt(ctx, life, limit, op)
 		if err == nil {
 			return nil
 		}
 		doubt = doubt || Doubtful(err)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || life.Err() != nil {
 			return ended(ctx, err)
 		}
 		if !timedOut {
 			if !passing(err) {
 				return err
 			}
-			if !sleep(ctx, jitter(pause)) {
+			if !sleep(ctx, life, jitter(pause)) {
 				return ended(ctx, err)
 			}
 			pause = min(2*pause, longPause)
 		}
 		limit = min(2*limit, longAttempt)
 	}
+}
+
+// attempt runs op once, for at most limit. A timer instead of a deadline, which would
+// travel with the request and cost the server a timer as well.
+func attempt(ctx, life context.Context, limit time.Duration, op func(context.Context) error) (timedOut bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	defer time.AfterFunc(limit, cancel).Stop()
+	err = op(ctx)
+	return ctx.Err() != nil, err
 }
 
 // passing reports whether the same request may well succeed a moment later.
@@ -174,9 +178,13 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// ended says that ctx is over and, where that tells more, what stood in the way.
+// ended says that ctx is over and, where that tells more, what stood in the way. If it
+// is the session's life that is over, Call says so.
 func ended(ctx context.Context, last error) error {
 	err := ctx.Err()
+	if err == nil {
+		return last
+	}
 	if cause := context.Cause(ctx); !errors.Is(cause, err) {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
@@ -186,16 +194,17 @@ func ended(ctx context.Context, last error) error {
 	return fmt.Errorf("%w (last answer: %w)", err, last)
 }
 
-// sleep waits for d and reports whether ctx lasted that long.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits for d and reports whether ctx and life lasted that long.
+func sleep(ctx, life context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
-		return false
+	case <-life.Done():
 	}
+	return false
 }
 
 // jitter spreads d over d/2 to 3d/2, so that those who failed together do not

@@ -77,7 +77,7 @@ func New(ctx context.Context, c *clientv3.Client, opts ...Option) (*Session, err
 	defer cancel()
 	var granted *clientv3.LeaseGrantResponse
 	var sent time.Duration
-	err = attempts(ctx, func(ctx context.Context) (err error) {
+	err = attempts(ctx, context.Background(), func(ctx context.Context) (err error) {
 		sent = o.now()
 		granted, err = c.Grant(ctx, seconds)
 		return err
@@ -224,7 +224,7 @@ func (s *Session) Close(ctx context.Context) error {
 	if revoked {
 		return nil
 	}
-	err := attempts(ctx, func(ctx context.Context) error { return revoke(ctx, s.client, s.lease) })
+	err := attempts(ctx, context.Background(), func(ctx context.Context) error { return revoke(ctx, s.client, s.lease) })
 	if err != nil {
 		return fmt.Errorf("session: revoking the lease: %w", err)
 	}
