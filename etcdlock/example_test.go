@@ -82,7 +82,7 @@ func ExampleMutex_TryLock() {
 	_ = h.Unlock(ctx)
 	// Output:
 	// <nil>
-	// true trylock "nightly": fairqueue: trying etcdlock/nightly/: etcdlock: busy
+	// true trylock "nightly": queue etcdlock/nightly/: etcdlock: busy
 }
 
 func ExampleHold_Guard() {

@@ -26,7 +26,7 @@ const joinLimit = 64
 // [session.ErrLost] or [session.ErrClosed]; if the source is a Keeper, a session
 // that turns out to be lost is replaced.
 func (q *Queue) Join(ctx context.Context, m Mode) (*Ticket, error) {
-	return q.withSession(ctx, "joining", func(s *session.Session) (*Ticket, error) {
+	return q.withSession(ctx, func(s *session.Session) (*Ticket, error) {
 		return q.join(ctx, s, m)
 	})
 }
@@ -37,14 +37,14 @@ func (q *Queue) Join(ctx context.Context, m Mode) (*Ticket, error) {
 //
 // Errors are as for Join.
 func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
-	return q.withSession(ctx, "trying", func(s *session.Session) (*Ticket, error) {
+	return q.withSession(ctx, func(s *session.Session) (*Ticket, error) {
 		return q.tryJoin(ctx, s, m)
 	})
 }
 
 // withSession runs attempt with a live session, and again with the next one if
 // that turns out to be lost. A source that has no next one says so.
-func (q *Queue) withSession(ctx context.Context, doing string, attempt func(*session.Session) (*Ticket, error)) (*Ticket, error) {
+func (q *Queue) withSession(ctx context.Context, attempt func(*session.Session) (*Ticket, error)) (*Ticket, error) {
 	for {
 		s, err := q.source.Session(ctx)
 		if err == nil {
@@ -59,25 +59,26 @@ func (q *Queue) withSession(ctx context.Context, doing string, attempt func(*ses
 				continue
 			}
 		}
-		return nil, fmt.Errorf("fairqueue: %s %s: %w", doing, q.space, err)
+		return nil, fmt.Errorf("queue %s: %w", q.space, err)
 	}
 }
 
 func (q *Queue) join(ctx context.Context, s *session.Session, m Mode) (*Ticket, error) {
 	t := q.newTicket(s, m)
-	all := q.space.all()
-	whole := clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit), clientv3.WithKeysOnly())
-	answer, err := t.create(ctx,
+	response, err := t.create(ctx,
 		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(t.me.key), "=", 0)},
-		[]clientv3.Op{t.put(), whole},
-		[]clientv3.Op{t.own(), whole})
+		[]clientv3.Op{t.put(), q.start},
+		[]clientv3.Op{t.own()})
 	if err != nil {
 		return nil, err
 	}
-	queue := answer.Responses[1].GetResponseRange()
-	a := answerAt(answer.Header, queue.Kvs)
-	if queue.More {
-		a.from = t.me.revision + 1
+	a := answer{revision: response.Header.Revision, from: t.me.revision + 1}
+	if response.Succeeded { // otherwise an earlier attempt had been applied, and Wait has to look
+		queue := response.Responses[1].GetResponseRange()
+		a.entries = answerAt(response.Header, queue.Kvs).entries
+		if !queue.More {
+			a.from = 0
+		}
 	}
 	t.hear(q.space.decide(t.me, m, t.me.revision, a))
 	t.seen = a.revision

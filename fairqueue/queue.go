@@ -24,6 +24,7 @@ var ErrBusy = errors.New("etcdlock: busy")
 type Queue struct {
 	source  session.Source
 	space   space
+	start   clientv3.Op // reads the queue, as far as a join brings it back
 	owner   Owner
 	recheck time.Duration
 }
@@ -38,9 +39,13 @@ func New(source session.Source, prefix string, opts ...Option) *Queue {
 	for _, opt := range opts {
 		opt.apply(&o)
 	}
+	space := space(prefix + "/")
+	all := space.all()
 	return &Queue{
-		source:  source,
-		space:   space(prefix + "/"),
+		source: source,
+		space:  space,
+		start: clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit),
+			clientv3.WithKeysOnly()),
 		owner:   thisProcess(o.label),
 		recheck: o.recheck,
 	}
@@ -62,7 +67,7 @@ type Entry struct {
 func (q *Queue) Entries(ctx context.Context) ([]Entry, error) {
 	s, err := q.source.Session(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("fairqueue: %w", err)
+		return nil, fmt.Errorf("queue %s: %w", q.space, err)
 	}
 	var answer *clientv3.GetResponse
 	all := q.space.all()
@@ -71,7 +76,7 @@ func (q *Queue) Entries(ctx context.Context) ([]Entry, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("fairqueue: listing %s: %w", q.space, err)
+		return nil, fmt.Errorf("queue %s: %w", q.space, err)
 	}
 	var entries []Entry
 	for _, kv := range answer.Kvs {

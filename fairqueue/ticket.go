@@ -60,7 +60,7 @@ func (t *Ticket) Leave(ctx context.Context) error {
 		return nil
 	}
 	if err := t.session.Err(); err != nil {
-		return fmt.Errorf("fairqueue: leaving %s: %w", t.me.key, err)
+		return fmt.Errorf("ticket %s: %w", t.me.key, err)
 	}
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
@@ -79,11 +79,11 @@ func (t *Ticket) Leave(ctx context.Context) error {
 	})
 	if err != nil {
 		t.discard()
-		return fmt.Errorf("fairqueue: leaving %s: %w", t.me.key, err)
+		return fmt.Errorf("ticket %s: %w", t.me.key, err)
 	}
 	t.forget()
 	if !found && !doubtful {
-		return fmt.Errorf("fairqueue: leaving %s: %w", t.me.key, errGone)
+		return fmt.Errorf("ticket %s: %w", t.me.key, errGone)
 	}
 	return nil
 }

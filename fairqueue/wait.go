@@ -30,7 +30,7 @@ func (t *Ticket) Wait(ctx context.Context) error {
 	}
 	if err != nil {
 		t.abandon()
-		return fmt.Errorf("fairqueue: waiting as %s: %w", t.me.key, err)
+		return fmt.Errorf("ticket %s: %w", t.me.key, err)
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 const (
 	// The client creates the watches of one stream one after the other, so when
 	// thousands come at once the last waits for a while.
-	firstCreation = 3 * time.Second
-	longCreation  = 12 * time.Second
+	firstCreation = 5 * time.Second
+	longCreation  = 20 * time.Second
 
 	firstPause = 10 * time.Millisecond
 	longPause  = time.Second
@@ -91,10 +91,10 @@ func (w *watcher) watch(ctx context.Context, e entry, seen int64) (news, error) 
 	created, ok := <-events
 	if !tooLong.Stop() {
 		w.mistrust()
-		return news{}, errors.New("fairqueue: the watch was not created in time")
+		return news{}, errors.New("the watch was not created in time")
 	}
 	if err := created.Err(); !ok || err != nil {
-		return news{}, errors.Join(errors.New("fairqueue: the watch was not created"), err)
+		return news{}, errors.Join(errors.New("the watch was not created"), err)
 	}
 	if n, ok := deletion(created, e); ok {
 		return n, nil
@@ -120,7 +120,7 @@ func (w *watcher) watch(ctx context.Context, e entry, seen int64) (news, error) 
 				return n, nil
 			}
 			if err := response.Err(); !ok || err != nil {
-				return news{}, errors.Join(errors.New("fairqueue: the watch ended"), err)
+				return news{}, errors.Join(errors.New("the watch ended"), err)
 			}
 		case <-silence.C:
 			return news{revision: seen, silent: true}, nil
@@ -191,7 +191,7 @@ func (t *Ticket) Lost(ctx context.Context) error {
 			}
 		}
 		if !there {
-			return fmt.Errorf("fairqueue: holding %s: %w", t.me.key, errGone)
+			return fmt.Errorf("ticket %s: %w", t.me.key, errGone)
 		}
 		seen = at
 	}
