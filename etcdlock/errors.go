@@ -27,6 +27,10 @@ var (
 	// its Context.
 	ErrUnlocked = errors.New("etcdlock: unlocked")
 
+	// ErrStale is returned by Fence.Admit for a token of a holder that has been replaced.
+	// Refuse what it came with.
+	ErrStale = errors.New("etcdlock: stale token")
+
 	// ErrInvalidName is returned by the first call on a lock whose name cannot be one:
 	// empty, longer than 512 bytes, or not UTF-8. Nothing has been sent to etcd.
 	ErrInvalidName = errors.New("etcdlock: invalid name")

@@ -107,3 +107,16 @@ func ExampleHold_Guard() {
 	// true
 	// false
 }
+
+// A store that is not etcd keeps a Fence next to the data.
+func ExampleFence() {
+	var fence etcdlock.Fence
+	write := func(token etcdlock.Token) error { return fence.Admit(token) }
+	fmt.Println(write(7))
+	fmt.Println(write(9)) // the next owner
+	fmt.Println(write(7)) // the old one wakes up
+	// Output:
+	// <nil>
+	// <nil>
+	// etcdlock: stale token: 7, and 9 has been here
+}

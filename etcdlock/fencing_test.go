@@ -92,3 +92,22 @@ func TestTxnIsEtcdsOwnWhileTheLockIsHeld(t *testing.T) {
 	require.NoError(t, h.Err())
 	unlock(t, h)
 }
+
+// Scenario F4, for a store outside etcd.
+func TestAFenceRefusesTokensBelowTheHighest(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	old := lock(t, etcdlock.NewMutex(newSession(t, client), "orders"))
+	_, err := client.Delete(within(t), old.Key())
+	require.NoError(t, err)
+	next := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+
+	var fence etcdlock.Fence
+	require.NoError(t, fence.Admit(old.Token()), "nobody else has been here")
+	require.NoError(t, fence.Admit(next.Token()))
+	require.ErrorIs(t, fence.Admit(old.Token()), etcdlock.ErrStale)
+	require.NoError(t, fence.Admit(next.Token()), "a holder may write as often as it likes")
+	unlock(t, next)
+	require.ErrorIs(t, old.Unlock(within(t)), etcdlock.ErrLost)
+}

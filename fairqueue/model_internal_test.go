@@ -178,6 +178,9 @@ func (k *pastKV) Range(_ context.Context, r *etcdserverpb.RangeRequest, _ ...grp
 func (k *pastKV) Txn(_ context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.CallOption) (*etcdserverpb.TxnResponse, error) {
 	local := true // a transaction is if all its reads are
 	for _, op := range r.Success {
+		if op.GetRequestRange() == nil {
+			return nil, context.Canceled // the session removing a ticket: the past stays as it is
+		}
 		local = local && op.GetRequestRange().Serializable
 	}
 	at := k.at(local)
