@@ -105,7 +105,7 @@ var deployments = []deployment{{1, true}, {1, false}, {3, true}, {3, false}}
 func onEach(b *testing.B, on []deployment, f func(b *testing.B, cluster *embedtest.Cluster)) {
 	for _, d := range on {
 		b.Run(fmt.Sprintf("nodes=%d/fsync=%v", d.nodes, d.fsync), func(b *testing.B) {
-			opts := []embedtest.Option{embedtest.WithSize(d.nodes)}
+			opts := []embedtest.Option{embedtest.WithSize(d.nodes), embedtest.WithRealTicks()}
 			if d.fsync {
 				opts = append(opts, embedtest.WithFsync())
 			}

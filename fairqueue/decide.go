@@ -1,5 +1,7 @@
 package fairqueue
 
+import "math"
+
 // entry is a key seen in an answer, with its create revision.
 type entry struct {
 	key      string
@@ -62,8 +64,11 @@ func (s space) decide(me entry, m Mode, least int64, a answer) (verdict, entry) 
 // completeFrom is answer.from for a list that etcd sorted by falling create
 // revision, up to the asker's, and perhaps cut off.
 func completeFrom(sorted []entry, more bool) int64 {
-	if !more || len(sorted) == 0 {
+	switch {
+	case !more:
 		return 0
+	case len(sorted) == 0:
+		return math.MaxInt64 // nothing is known
 	}
 	return sorted[len(sorted)-1].revision
 }

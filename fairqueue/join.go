@@ -172,7 +172,7 @@ func (q *Queue) newTicket(s *session.Session, m Mode) *Ticket {
 }
 
 func (t *Ticket) put() clientv3.Op {
-	return clientv3.OpPut(t.me.key, t.queue.owner.value(time.Now()), clientv3.WithLease(t.session.Lease()))
+	return clientv3.OpPut(t.me.key, valueAt(t.queue.owner, time.Now()), clientv3.WithLease(t.session.Lease()))
 }
 
 // own reads t's key for create. Not the key only: etcd answers that without the

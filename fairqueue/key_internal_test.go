@@ -127,7 +127,7 @@ func FuzzParseOwner(f *testing.F) {
 
 		owner := thisProcess(label)
 		now := time.Now()
-		read := parseOwner([]byte(owner.value(now)))
+		read := parseOwner([]byte(valueAt(owner.template(), now)))
 		require.WithinDuration(t, now, read.Since, time.Millisecond)
 		read.Since = time.Time{}
 		if utf8.ValidString(label) {

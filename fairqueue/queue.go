@@ -25,7 +25,7 @@ type Queue struct {
 	source  session.Source
 	space   space
 	start   clientv3.Op // reads the queue, as far as a join brings it back
-	owner   Owner
+	owner   string      // template of its tickets' values
 	recheck time.Duration
 }
 
@@ -46,7 +46,7 @@ func New(source session.Source, prefix string, opts ...Option) *Queue {
 		space:  space,
 		start: clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit),
 			clientv3.WithKeysOnly()),
-		owner:   thisProcess(o.label),
+		owner:   thisProcess(o.label).template(),
 		recheck: o.recheck,
 	}
 }

@@ -96,9 +96,6 @@ func (w *watcher) watch(ctx context.Context, e entry, seen int64) (news, error) 
 	if err := created.Err(); !ok || err != nil {
 		return news{}, errors.Join(errors.New("the watch was not created"), err)
 	}
-	if n, ok := deletion(created, e); ok {
-		return n, nil
-	}
 	if created.Header.Revision > seen {
 		// What was deleted between the look and the watch shows here, what is
 		// deleted from now on shows in the watch.
@@ -191,6 +188,9 @@ func (t *Ticket) Lost(ctx context.Context) error {
 			}
 		}
 		if !there {
+			if news.silent {
+				w.mistrust()
+			}
 			return fmt.Errorf("ticket %s: %w", t.me.key, errGone)
 		}
 		seen = at
