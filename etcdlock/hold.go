@@ -129,7 +129,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
 		return nil
 	}
-	lost := h.Err()
+	lost := context.Cause(h.ctx) // a loss that only the clock knows of shows in Leave
 	h.detach()
 	h.end(ErrUnlocked)
 	err := h.ticket.Leave(ctx)

@@ -59,9 +59,6 @@ func (t *Ticket) Leave(ctx context.Context) error {
 	if t.left.Swap(true) {
 		return nil
 	}
-	if err := t.session.Err(); err != nil {
-		return fmt.Errorf("ticket %s: %w", t.me.key, err)
-	}
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = session.Grace(ctx)
