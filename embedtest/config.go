@@ -15,7 +15,7 @@ import (
 
 const (
 	quotaBytes      = 64 << 20
-	walSegmentBytes = 64 << 10
+	walSegmentBytes = 1 << 20
 	largestSize     = 9
 )
 

@@ -255,6 +255,33 @@ func BenchmarkHotLock(b *testing.B) {
 	}
 }
 
+// BenchmarkFloor is what a hand-over cannot be faster than: from the call that deletes a
+// key until a watcher on another client sees it.
+func BenchmarkFloor(b *testing.B) {
+	onEach(b, deployments, func(b *testing.B, cluster *embedtest.Cluster) {
+		writer, reader := cluster.Client(b), cluster.Client(b)
+		events := reader.Watch(b.Context(), "floor", clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
+		<-events
+		var seen []float64
+		for b.Loop() {
+			_, err := writer.Put(b.Context(), "floor", "")
+			require.NoError(b, err)
+			start := time.Now()
+			deleted := make(chan error, 1)
+			go func() {
+				_, err := writer.Delete(b.Context(), "floor")
+				deleted <- err
+			}()
+			<-events
+			seen = append(seen, microseconds(time.Since(start)))
+			require.NoError(b, <-deleted)
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(percentile(seen, 50), "p50-µs")
+		b.ReportMetric(percentile(seen, 99), "p99-µs")
+	})
+}
+
 // BenchmarkHerd has all waiters join at the same moment and lasts until all have been
 // served. etcd's own runs into its time-outs with 5,000, so there we are alone.
 func BenchmarkHerd(b *testing.B) {
