@@ -65,6 +65,43 @@ func TestTheContextOfTheWorkEndsWithTheCallers(t *testing.T) {
 	require.Zero(t, tickets(t, cluster.Client(t)), "released although the context was over")
 }
 
+// What happens to the session while the lock is being released is not the work's loss.
+func TestALossDuringTheReleaseIsNoErrorOfDo(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	silence := cluster.LoseRequest("Txn", embedtest.When(func(message any) bool { return !creates(message) }))
+	defer silence.Heal()
+	revoker := cluster.Client(t)
+	go func() {
+		if silence.Wait(context.Background()) == nil { // the release is under way
+			_, _ = revoker.Revoke(context.Background(), s.Lease())
+			_ = s.Renew(context.Background())
+		}
+	}()
+	err := etcdlock.Do(within(t), etcdlock.NewMutex(s, "orders"), func(_ context.Context, h *etcdlock.Hold) error {
+		return h.Err()
+	})
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Err(), etcdlock.ErrLost)
+}
+
+func TestALossIsReportedEvenIfTheWorkUnlocks(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	s := newSession(t, client)
+	err := etcdlock.Do(within(t), etcdlock.NewMutex(s, "orders"), func(ctx context.Context, h *etcdlock.Hold) error {
+		_, err := client.Revoke(ctx, s.Lease())
+		require.NoError(t, err)
+		require.ErrorIs(t, s.Renew(ctx), etcdlock.ErrLost)
+		await(t, "the loss", h.Done())
+		require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
+		return nil
+	})
+	require.ErrorIs(t, err, etcdlock.ErrLost)
+}
+
 func TestTheContextOfTheWorkEndsWithTheLock(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

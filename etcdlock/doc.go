@@ -22,9 +22,10 @@
 //     requests in. A release wakes one waiter, and no waiter polls.
 //  4. A holder learns that it has lost the lock before anybody else can get it:
 //     Done closes, Context ends, and Err says so at the first look, at the latest at
-//     the session's deadline (see package session). If the key or the lease is
-//     removed on the server, it learns of that with the next renewal, and within
-//     milliseconds once the hold is a second old.
+//     the session's deadline (see package session). If somebody removes the lease or
+//     the key on the server, the next owner gets in at once; the holder hears of it
+//     within milliseconds once the hold is a second old, and before that of a lease
+//     with the next renewal, of a key when the second is over.
 //  5. A crashed holder is gone after its session's TTL, about 15 s by default.
 //  6. Nobody can release what somebody else holds. A hold is a value of its own, and
 //     every release is conditional on the very key and its create revision.
@@ -37,7 +38,7 @@
 // keeps two processes from working at the same time nearly always; what must never
 // happen has to be refused where it takes effect. For writes to etcd use Hold.Txn or
 // Hold.Guard, which take effect only while the hold exists. Elsewhere store the token
-// with the data and refuse lower ones:
+// with the data and refuse lower ones, with a [Fence] or like this:
 //
 //	UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2
 //
@@ -56,6 +57,7 @@
 // Lock takes one round trip and one raft entry if the lock is free. If it is not, there
 // is a watch on the predecessor, one or two small reads, and after its release one more.
 // TryLock of a held lock is one read, no raft entry. Unlock is one round trip. A hold
-// costs nothing in its first second and one watch after that. Sessions cost one request
+// costs nothing in its first second; after that one watch, and a small read about every
+// 10 s. Sessions cost one request
 // per TTL/3, however many locks they hold.
 package etcdlock

@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	// ErrBusy is returned by TryLock if the lock is held or waited for. Nothing has
-	// been written. Do something else, or Lock.
+	// ErrBusy is returned by TryLock if the lock is held or waited for. Nothing is left
+	// of the attempt. Do something else, or Lock.
 	ErrBusy = fairqueue.ErrBusy
 
 	// ErrLost says that a hold, or the session under it, was lost: its deadline
@@ -40,7 +40,7 @@ var (
 // and why. Use errors.Is on it for the sentinels, the context's errors and those of
 // etcd (rpctypes).
 type Error struct {
-	Op   string // "lock", "trylock", "unlock", "txn" or "ensure"
+	Op   string // "lock", "trylock", "unlock", "txn", "ensure" or "do"
 	Name string // as given to the constructor
 	Err  error
 }

@@ -27,12 +27,12 @@ type Fence struct {
 	highest Token
 }
 
-// Admit returns nil if t is at least as high as every token admitted before, and an error
-// that wraps [ErrStale] otherwise: then refuse the write.
+// Admit returns nil if t is a token at least as high as every one admitted before, and an
+// error that wraps [ErrStale] otherwise: then refuse the write.
 func (f *Fence) Admit(t Token) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if t < f.highest {
+	if t < max(f.highest, 1) {
 		return fmt.Errorf("%w: %d, and %d has been here", ErrStale, t, f.highest)
 	}
 	f.highest = t

@@ -1,6 +1,7 @@
 package etcdlock_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,6 +72,26 @@ func TestGuardedWritesOfAReplacedHolderAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, etcdlock.ErrUnlocked)
 }
 
+// A transaction does not outlast the hold, whatever its context.
+func TestTxnReturnsWhenTheHoldEnds(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	h := lock(t, etcdlock.NewMutex(s, "orders"))
+	silence := cluster.LoseRequest("Txn")
+	defer silence.Heal()
+	returned := make(chan error, 1)
+	go func() {
+		_, err := h.Txn(context.Background()).Then(clientv3.OpPut("data", "1")).Commit()
+		returned <- err
+	}()
+	require.NoError(t, silence.Wait(within(t)))
+	_, err := cluster.Client(t).Revoke(within(t), s.Lease())
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+	require.ErrorIs(t, await(t, "the transaction", returned), etcdlock.ErrLost)
+}
+
 func TestTxnIsEtcdsOwnWhileTheLockIsHeld(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
@@ -104,6 +125,7 @@ func TestAFenceRefusesTokensBelowTheHighest(t *testing.T) {
 	next := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
 
 	var fence etcdlock.Fence
+	require.ErrorIs(t, fence.Admit(0), etcdlock.ErrStale, "that is no token")
 	require.NoError(t, fence.Admit(old.Token()), "nobody else has been here")
 	require.NoError(t, fence.Admit(next.Token()))
 	require.ErrorIs(t, fence.Admit(old.Token()), etcdlock.ErrStale)

@@ -16,6 +16,9 @@ import (
 // need not pay for one.
 const watchAfter = time.Second
 
+// observeAgain is the pause after etcd refused to let the key be watched.
+const observeAgain = 10 * time.Second
+
 // Token is a fencing token: the revision of etcd at which the hold's place in line was
 // created. For one lock it rises strictly from owner to owner, so a store that has seen
 // a token can refuse lower ones. Zero is lower than every token.
@@ -50,8 +53,18 @@ func newHold(ctx context.Context, name string, ticket *fairqueue.Ticket) *Hold {
 // observe waits for the key to vanish. It ends with the hold.
 func (h *Hold) observe() {
 	defer close(h.watched)
-	if err := h.ticket.Lost(h.ctx); errors.Is(err, ErrLost) {
-		h.end(err)
+	for h.ctx.Err() == nil {
+		if err := h.ticket.Lost(h.ctx); errors.Is(err, ErrLost) {
+			h.end(err)
+			return
+		}
+		// etcd does not let us look, at the moment. The session's news still comes.
+		pause := time.NewTimer(observeAgain)
+		select {
+		case <-pause.C:
+		case <-h.ctx.Done():
+		}
+		pause.Stop()
 	}
 }
 
@@ -64,8 +77,8 @@ func (h *Hold) Key() string { return h.ticket.Key() }
 // Token returns the fencing token. It never changes, whatever happens to the hold.
 func (h *Hold) Token() Token { return Token(h.ticket.Revision()) }
 
-// Done returns a channel that is closed when the hold ends: by loss, before anybody
-// else can have the lock, or by Unlock.
+// Done returns a channel that is closed when the hold ends: by Unlock, or by loss, before
+// anybody else can have the lock unless its key or lease was removed by hand.
 func (h *Hold) Done() <-chan struct{} { return h.ctx.Done() }
 
 // Err returns nil while the lock is held as far as can be known. Afterwards it wraps
@@ -121,8 +134,8 @@ func (h *Hold) Guard() clientv3.Cmp { return h.ticket.Guard() }
 // Unlock ends the hold and lets the next in line have the lock: one round trip. Only the
 // first call does anything; later ones return nil.
 //
-// If the hold had been lost, the error wraps [ErrLost] (or [ErrClosed]), and nothing of a
-// new owner's is touched. If etcd does not answer before ctx ends, the error wraps ctx's,
+// If the hold had been lost, or its session is lost before the release is confirmed, the
+// error wraps [ErrLost] (or [ErrClosed]), and nothing of a new owner's is touched. If etcd does not answer before ctx ends, the error wraps ctx's,
 // and the session goes on releasing in the background until that is confirmed or its
 // lease is over. If ctx is over already, etcd still gets a quarter of a second.
 func (h *Hold) Unlock(ctx context.Context) error {

@@ -116,8 +116,10 @@ func TestNilArgumentsPanicWithTheReason(t *testing.T) {
 	cluster := embedtest.Start(t)
 	s := newSession(t, cluster.Client(t))
 	var none *session.Session
+	var nobody *session.Keeper
 	require.PanicsWithValue(t, "etcdlock: a queue needs a session source", func() { etcdlock.NewMutex(nil, "orders") })
 	require.PanicsWithValue(t, "etcdlock: a queue needs a session source", func() { etcdlock.NewMutex(none, "orders") })
+	require.PanicsWithValue(t, "etcdlock: a queue needs a session source", func() { etcdlock.NewMutex(nobody, "orders") })
 	require.PanicsWithValue(t, "etcdlock: nil context", func() {
 		//nolint:staticcheck // what it is about
 		_, _ = etcdlock.NewMutex(s, "orders").Lock(nil)

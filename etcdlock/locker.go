@@ -38,8 +38,13 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) err
 	defer func() {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
+		lost := h.Err()
 		unlockErr := h.Unlock(bounded)
-		if errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed) {
+		switch {
+		case errors.Is(lost, ErrLost), errors.Is(lost, ErrClosed):
+			err = errors.Join(err, failed("do", h.name, lost))
+		case errors.Is(unlockErr, ErrLost) && h.ticket.Session().Err() == nil:
+			// The key was gone; a session that ends while we release is another matter.
 			err = errors.Join(err, unlockErr)
 		}
 	}()

@@ -37,7 +37,7 @@ func WithNamespace(namespace string) Option {
 // and escaping: the queue is at <name>/. With it a lock shares its queue with programs
 // that use etcd's concurrency package, its lock service or "etcdctl lock" at that
 // prefix: they and we exclude each other, in order. The default is a queue in the
-// namespace.
+// namespace; with AtPrefix, WithNamespace has no effect.
 func AtPrefix() Option {
 	return optionFunc(func(o *options) { o.raw = true })
 }

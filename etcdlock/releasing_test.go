@@ -223,3 +223,21 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	require.NoError(t, keeper.Close(within(t)))
 	require.Empty(t, leases())
 }
+
+// Promise 10: of three endpoints one swallows packets, and it may be the one that serves
+// the watch.
+func TestABlackHoledEndpointDoesNotStopAWaiter(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t, embedtest.WithSize(3))
+	for _, member := range cluster.Members() {
+		client, link := cluster.Link(t)
+		h := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+		waiting := locking(within(t), etcdlock.NewMutex(newSession(t, client), "orders"))
+		awaitTickets(t, cluster.Client(t), 2)
+		link.Blackhole(member)
+		unlock(t, h)
+		r := await(t, "the grant", waiting)
+		require.NoError(t, r.err)
+		require.NoError(t, r.hold.Unlock(within(t)))
+	}
+}

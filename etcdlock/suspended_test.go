@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-
 	"syscall"
 	"testing"
 	"time"

@@ -14,8 +14,9 @@ import (
 // If the hold is gone, nothing of it takes effect, neither Then nor Else, and Commit
 // returns an error that wraps [ErrLost] (or [ErrClosed], or [ErrUnlocked]). Otherwise the
 // response is that of the transaction as written, its Succeeded that of the comparisons
-// given to If. Of other errors, session.Doubtful tells whether the transaction may have
-// taken effect although its answer was lost.
+// given to If. It returns when ctx or the hold ends. Of errors other than a refusal,
+// session.Doubtful tells whether the transaction may have taken effect although its
+// answer was lost.
 func (h *Hold) Txn(ctx context.Context) clientv3.Txn {
 	return &guardedTxn{ctx: ctx, hold: h}
 }
@@ -54,16 +55,22 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 	if err := t.hold.Err(); err != nil {
 		return nil, err
 	}
-	outer, err := t.hold.ticket.Session().Client().Txn(t.ctx).
+	ctx, stop := context.WithCancel(t.ctx)
+	defer stop()
+	defer context.AfterFunc(t.hold.ctx, stop)() // without the lock there is nothing to wait for
+	outer, err := t.hold.ticket.Session().Client().Txn(ctx).
 		If(t.hold.Guard()).
 		Then(clientv3.OpTxn(t.comparisons, t.then, t.otherwise)).
 		Commit()
 	if err != nil {
+		if end := t.hold.Err(); end != nil && t.ctx.Err() == nil {
+			return nil, fmt.Errorf("%w (%w)", end, err)
+		}
 		return nil, err
 	}
 	if !outer.Succeeded {
 		t.hold.end(fmt.Errorf("%w: the guard was refused", ErrLost))
-		return nil, fmt.Errorf("%w: the guard was refused", ErrLost)
+		return nil, t.hold.Err() // the first reason counts
 	}
 	inner := (*clientv3.TxnResponse)(outer.Responses[0].GetResponseTxn())
 	inner.Header = outer.Header

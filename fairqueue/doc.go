@@ -25,8 +25,8 @@
 //     been watching: between the look and the watch nothing can slip through.
 //  5. No single event is needed. A waiter looks again after any trouble with its
 //     watch and from time to time without a reason, 10 s by default.
-//  6. Wait returns nil only if at some revision during the call the ticket existed
-//     and nothing blocked it, and the session was not known to be lost.
+//  6. Wait returns nil only if at some revision since the call of Join the ticket
+//     existed and nothing blocked it, and the session was not known to be lost.
 //  7. If a call fails, its ticket is given up. If it may exist, the session removes
 //     it in the background.
 //
@@ -62,7 +62,9 @@
 //	leave                              1                                  1
 //
 // The one-key read is saved if nothing has happened between join and watch. A look
-// costs the server 0.2 µs per ticket in the queue (0.6 µs before etcd 3.7).
+// costs the server 0.2 µs per ticket in the queue (0.6 µs before etcd 3.7), and is
+// asked twice if the member was behind the event. Without news, a waiter reads its
+// own key and the one it waits for about every 10 s, and starts another watch.
 //
 // # Why it is built this way
 //

@@ -24,7 +24,8 @@ const joinLimit = 64
 // On an error no ticket is left behind that could block others: if one may exist,
 // the session removes it in the background. The errors are ctx's, etcd's and
 // [session.ErrLost] or [session.ErrClosed]; if the source is a Keeper, a session
-// that turns out to be lost is replaced.
+// that turns out to be lost is replaced, and if that takes longer than 10 s and ctx
+// has no deadline, the error is context.DeadlineExceeded. A nil context panics.
 func (q *Queue) Join(ctx context.Context, m Mode) (*Ticket, error) {
 	return q.withSession(ctx, func(s *session.Session) (*Ticket, error) {
 		return q.join(ctx, s, m)
@@ -33,7 +34,9 @@ func (q *Queue) Join(ctx context.Context, m Mode) (*Ticket, error) {
 
 // TryJoin takes a ticket only if it is granted at once, and returns [ErrBusy]
 // otherwise, with nothing written: one linearizable read, and one transaction if
-// that found nothing in the way. The ticket's Wait returns at once.
+// that found nothing in the way. (Where keys of other queues lie below the prefix,
+// which only happens with raw ones, a ticket may be written and taken back if
+// somebody comes in between.) The ticket's Wait returns at once.
 //
 // Errors are as for Join.
 func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
@@ -45,6 +48,9 @@ func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
 // withSession runs attempt with a live session, and again with the next one if
 // that turns out to be lost. A source that has no next one says so.
 func (q *Queue) withSession(ctx context.Context, attempt func(*session.Session) (*Ticket, error)) (*Ticket, error) {
+	if ctx == nil {
+		panic("etcdlock: nil context")
+	}
 	for {
 		s, err := q.source.Session(ctx)
 		if err == nil {

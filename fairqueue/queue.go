@@ -14,8 +14,8 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// ErrBusy is what [Queue.TryJoin] returns if it would have to wait. Nothing has
-// been written. Do something else, or Join.
+// ErrBusy is what [Queue.TryJoin] returns if it would have to wait. Nothing is left
+// of the attempt. Do something else, or Join.
 var ErrBusy = errors.New("etcdlock: busy")
 
 // Queue is one line of tickets in etcd, named by its prefix. It holds no state of
@@ -32,7 +32,7 @@ type Queue struct {
 // New returns the queue at prefix, which gets a slash appended; tickets are bound
 // to sessions from source. No request is made. A nil source panics.
 func New(source session.Source, prefix string, opts ...Option) *Queue {
-	if s, ok := source.(*session.Session); source == nil || ok && s == nil {
+	if source == nil || source == (*session.Session)(nil) || source == (*session.Keeper)(nil) {
 		panic("etcdlock: a queue needs a session source")
 	}
 	o := options{recheck: defaultRecheck}
@@ -62,7 +62,8 @@ type Entry struct {
 }
 
 // Entries lists the tickets in order, as of one moment: one linearizable read of
-// the whole queue. The first entry owns, and the shared ones that follow it
+// the whole queue, through a session from the source, which a Keeper may have to
+// create first. The first entry owns, and the shared ones that follow it
 // without a gap if it is shared.
 func (q *Queue) Entries(ctx context.Context) ([]Entry, error) {
 	s, err := q.source.Session(ctx)

@@ -49,6 +49,13 @@ func (t *Ticket) wait(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			if !news.deleted {
+				if same, err := t.unchanged(ctx, news.revision); err != nil {
+					return err
+				} else if same {
+					continue
+				}
+			}
 			if err := t.look(ctx, news.revision); err != nil {
 				return err
 			}
@@ -64,6 +71,30 @@ func (t *Ticket) wait(ctx context.Context) error {
 }
 
 func (t *Ticket) hear(v verdict, nearest entry) { t.verdict, t.nearest = v, nearest }
+
+// unchanged reports whether t and the one it waits for are both still there. Without
+// news a look is not worth its price: it reads the whole queue, and every waiter has a
+// reason to look from time to time, or when a stream of watches breaks.
+func (t *Ticket) unchanged(ctx context.Context, least int64) (bool, error) {
+	var response *clientv3.TxnResponse
+	err := t.session.Call(ctx, func(ctx context.Context) (err error) {
+		response, err = t.session.Client().Txn(ctx).Then(
+			clientv3.OpGet(t.me.key, readOptions(true)...),
+			clientv3.OpGet(t.nearest.key, readOptions(true)...)).Commit()
+		return err
+	})
+	if err != nil || response.Header.Revision < max(least, t.me.revision) {
+		return false, err
+	}
+	for i, e := range []entry{t.me, t.nearest} {
+		kvs := response.Responses[i].GetResponseRange().Kvs
+		if len(kvs) == 0 || kvs[0].CreateRevision != e.revision {
+			return false, nil
+		}
+	}
+	t.seen = response.Header.Revision
+	return true, nil
+}
 
 // look asks how things stand, at revision least or later. Any member may answer
 // (invariant 2); only if its answer is too old is the quorum asked. The sorted

@@ -254,8 +254,9 @@ func TestAWaiterOnAnIsolatedMemberGoesOnWhenItIsBack(t *testing.T) {
 	_, err := c.WaitLeader(within(t, patience))
 	require.NoError(t, err)
 	remove(t, good.Client(t), p.holder.Key())
-	stale := spyOnRequests(c, "Range", func(message any) bool {
-		return message.(*etcdserverpb.RangeRequest).Serializable
+	stale := spyOnRequests(c, "Txn", func(message any) bool {
+		reads := message.(*etcdserverpb.TxnRequest).Success
+		return len(reads) == 2 && reads[0].GetRequestRange().GetSerializable() && reads[1].GetRequestRange().GetSerializable()
 	}, embedtest.On(alone))
 	stale.await(t, 3)
 	requireWaiting(t, p.waiting)

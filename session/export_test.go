@@ -27,3 +27,6 @@ func (s *Session) Sweeping() bool {
 	defer s.mu.Unlock()
 	return s.sweeping
 }
+
+// SystemClock is the clock of sessions that are not told otherwise.
+func SystemClock() func() time.Duration { return systemClock() }

@@ -37,8 +37,12 @@ func Keep(c *clientv3.Client, opts ...Option) *Keeper {
 // Session returns the current session, or creates one with ctx if there is none
 // or it has been lost (see [New] for cost and errors). Callers at the same time
 // share one creation, but each has its own context: if the one that creates
-// gives up, the next takes over. After Close it returns [ErrClosed].
+// gives up, the next takes over. Without a deadline in ctx, waiting for a session
+// ends after 10 s. After Close it returns [ErrClosed]. A nil context panics.
 func (k *Keeper) Session(ctx context.Context) (*Session, error) {
+	if ctx == nil {
+		panic("session: nil context")
+	}
 	if s := k.alive(); s != nil {
 		return s, nil
 	}
@@ -79,6 +83,8 @@ func (k *Keeper) alive() *Session {
 func (k *Keeper) Close(ctx context.Context) error {
 	ctx, cancel := Grace(ctx)
 	defer cancel()
+	ctx, stop := bounded(ctx)
+	defer stop()
 	k.closed.Store(true)
 	select {
 	case <-k.turn:

@@ -9,11 +9,12 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// keepAlive renews the lease until the session ends. Attempts leave every ttl/3
-// and have ttl/6 to be answered, so that at least three more fit before the
-// deadline. Each goes out on a stream of its own, for which the client's balancer
-// takes the next endpoint: one that swallows packets costs an attempt, not the
-// session.
+// keepAlive renews the lease until the session ends. Attempts leave every ttl/3,
+// each on a stream of its own, for which the client's balancer takes the next
+// endpoint: one that swallows packets costs an attempt, not the session. But the
+// balancer's turn is shared with all other requests of the client, so any attempt
+// may meet that endpoint again. Hence each gets a share of the time that is left,
+// and there are eight or more before the deadline.
 func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
 	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
@@ -29,7 +30,7 @@ func (s *Session) keepAlive() {
 			timer.Reset(wait) // Renew was called meanwhile
 			continue
 		}
-		attempt, cancel := context.WithTimeout(s.ctx, s.ttl/6)
+		attempt, cancel := context.WithTimeout(s.ctx, max(s.remaining()/4, s.ttl/40))
 		err := s.renew(attempt)
 		timedOut := attempt.Err() != nil
 		cancel()

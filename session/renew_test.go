@@ -410,3 +410,40 @@ func TestLossIsLoggedOnce(t *testing.T) {
 		require.Contains(t, log.String(), fmt.Sprintf("lease=%x", s.Lease()))
 	})
 }
+
+// H5: the balancer's turn is shared with the client's other requests, so any attempt may
+// meet the silent endpoint. What helps is that there are many.
+func TestManyAttemptsFitBeforeTheDeadline(t *testing.T) {
+	for _, ttl := range []time.Duration{2 * time.Second, 15 * time.Second, 5 * time.Minute} {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f, session.WithTTL(ttl))
+			attempts := 0
+			f.set(func(f *fake) {
+				f.renew = func(ctx context.Context, _ func() error) error {
+					attempts++
+					<-ctx.Done()
+					return ctx.Err()
+				}
+			})
+			<-s.Done()
+			require.GreaterOrEqual(t, attempts, 8, ttl)
+			require.LessOrEqual(t, attempts, 20, ttl)
+		})
+	}
+}
+
+// Without a deadline of its context Close would wait for as long as no member answers.
+func TestCloseWithoutADeadlineGivesUp(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) {
+			f.revoke = func(ctx context.Context, _ func() error) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		})
+		start := time.Now()
+		require.ErrorIs(t, s.Close(context.Background()), context.DeadlineExceeded)
+		require.Equal(t, 10*time.Second, time.Since(start))
+	})
+}

@@ -12,9 +12,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// creationTimeout bounds New where its context has no deadline: without one a
-// request waits for as long as no member can be reached.
-const creationTimeout = 10 * time.Second
+// defaultTimeout bounds New and Close where their contexts have no deadline: without
+// one a request waits for as long as no member can be reached.
+const defaultTimeout = 10 * time.Second
 
 // Source is what locks take: one [Session], or a [Keeper] that replaces it.
 type Source interface {
@@ -100,7 +100,7 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, limited := ctx.Deadline(); limited {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, creationTimeout)
+	return context.WithTimeout(ctx, defaultTimeout)
 }
 
 func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Duration, o options) *Session {
@@ -201,11 +201,14 @@ func (s *Session) Renew(ctx context.Context) error {
 //
 // If no member answers before ctx ends, an error that wraps ctx's is returned;
 // nothing is renewed any more and the server drops the lease after its TTL. A
-// later Close tries again. If ctx is over already, etcd still gets a quarter of
-// a second to answer. Concurrent and repeated calls are fine.
+// later Close tries again. Without a deadline of its own ctx ends after 10 s; if it
+// is over already, etcd still gets a quarter of a second to answer. Concurrent and
+// repeated calls are fine.
 func (s *Session) Close(ctx context.Context) error {
 	ctx, cancel := Grace(ctx)
 	defer cancel()
+	ctx, stop := bounded(ctx)
+	defer stop()
 	_ = s.Err() // a loss that nobody has looked at yet stays a loss
 	s.mu.Lock() // no goroutine is started after this
 	s.end(ErrClosed)

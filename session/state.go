@@ -35,8 +35,8 @@ func (s State) String() string {
 }
 
 // stateOf decides from how a session ended, if it did, and how long ago the
-// last answered renewal was sent. Renewals leave at ttl/3 and time out at ttl/2,
-// so at that age at least one has failed.
+// last answered renewal was sent. Renewals leave at ttl/3, and the first attempt
+// has timed out by ttl/2.
 func stateOf(ended error, age, ttl time.Duration) State {
 	switch {
 	case errors.Is(ended, ErrLost):

@@ -13,7 +13,7 @@ const (
 	sweepBatch = 64
 
 	firstLook = 250 * time.Millisecond
-	longLook  = time.Minute
+	longLook  = 10 * time.Second
 )
 
 // leftover is a key that may exist although nobody wants it any more.
@@ -38,7 +38,7 @@ type leftover struct {
 // With revision 0 a request that creates the key may still be under way (it was
 // sent, and no answer came). Then anything at the key that is bound to the
 // session's lease is removed, and looked for again after pauses that grow with
-// the time since (about a quarter of it, from 250 ms to a minute) for as long
+// the time since (about a quarter of it, from 250 ms to 10 s) for as long
 // as the session lasts; gone is never called. A look is a read; only what is
 // found is deleted.
 //

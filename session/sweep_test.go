@@ -248,7 +248,7 @@ func TestLooksAreReadsWithGrowingPauses(t *testing.T) {
 		require.Greater(t, len(looks), 100)
 		for i := 1; i < len(looks); i++ {
 			since, pause := looks[i-1], looks[i]-looks[i-1]
-			want := min(max(since/4, 0.25), 60)
+			want := min(max(since/4, 0.25), 10)
 			require.InDelta(t, want, pause, want/2+1e-6, "look %d", i)
 		}
 		require.True(t, s.Sweeping(), "for as long as the session lasts")
