@@ -45,7 +45,7 @@ func BenchmarkJoin(b *testing.B) {
 						b.StopTimer()
 						cancel()
 						require.ErrorIs(b, <-ended, context.Canceled)
-						require.NoError(b, newcomer.lockGone(client, impl.name, name, waiting))
+						require.NoError(b, awaitLength(client, queueOf(impl.name, name), waiting+1))
 						b.StartTimer()
 					}
 					b.StopTimer()
@@ -58,8 +58,9 @@ func BenchmarkJoin(b *testing.B) {
 	}
 }
 
-// BenchmarkWaiterWeight measures what a waiter weighs while it waits: bytes of heap and
-// stack, and goroutines, of the client and of the server, which is in the same process.
+// BenchmarkWaiterWeight measures what a waiter weighs while it waits, in bytes of heap and
+// stack and in goroutines, and what it allocates until then, at the client and at the
+// server, which is in the same process.
 func BenchmarkWaiterWeight(b *testing.B) {
 	const waiters = 1000
 	cluster := embedtest.Start(b)
@@ -73,11 +74,11 @@ func BenchmarkWaiterWeight(b *testing.B) {
 				all[i], err = impl.new(b.Context(), client, b.Name())
 				require.NoError(b, err)
 			}
-			var bytes, goroutines int64
+			var bytes, goroutines, allocations int64
 			for b.Loop() {
 				unlock, err := all[0].lock(b.Context())
 				require.NoError(b, err)
-				bytesBefore, goroutinesBefore := weight()
+				bytesBefore, goroutinesBefore, allocationsBefore := weight()
 				ctx, cancel := context.WithCancel(b.Context())
 				var waiting sync.WaitGroup
 				for _, c := range all[1:] {
@@ -86,7 +87,8 @@ func BenchmarkWaiterWeight(b *testing.B) {
 				for range all[1:] {
 					<-spy.watching
 				}
-				bytesAfter, goroutinesAfter := weight()
+				bytesAfter, goroutinesAfter, allocationsAfter := weight()
+				allocations += allocationsAfter - allocationsBefore
 				bytes += bytesAfter - bytesBefore
 				goroutines += goroutinesAfter - goroutinesBefore
 				cancel()
@@ -97,6 +99,7 @@ func BenchmarkWaiterWeight(b *testing.B) {
 			per := float64(b.N * (waiters - 1))
 			b.ReportMetric(float64(bytes)/per, "bytes/waiter")
 			b.ReportMetric(float64(goroutines)/per, "goroutines/waiter")
+			b.ReportMetric(float64(allocations)/per, "allocs/waiter")
 			var closing sync.WaitGroup
 			for _, c := range all {
 				closing.Go(func() { _ = c.close(context.Background()) })
@@ -106,11 +109,12 @@ func BenchmarkWaiterWeight(b *testing.B) {
 	}
 }
 
-func weight() (bytes, goroutines int64) {
+func weight() (bytes, goroutines, allocations int64) {
 	runtime.GC()
+	runtime.GC() // stacks shrink by half each time
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse), int64(runtime.NumGoroutine())
+	return int64(m.HeapAlloc + m.StackInuse), int64(runtime.NumGoroutine()), int64(m.Mallocs)
 }
 
 // queueOf is the prefix at which the contender of an implementation queues.
@@ -141,11 +145,11 @@ func fillQueue(b *testing.B, c *clientv3.Client, impl, name string, n int) {
 	}
 }
 
-// lockGone waits until the newcomer's ticket has been removed.
-func (contender) lockGone(c *clientv3.Client, impl, name string, waiting int) error {
+// awaitLength waits until the queue has n tickets: until the newcomer's has been removed.
+func awaitLength(c *clientv3.Client, queue string, n int) error {
 	for {
-		left, err := c.Get(context.Background(), queueOf(impl, name), clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil || left.Count == int64(waiting+1) {
+		left, err := c.Get(context.Background(), queue, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil || left.Count == int64(n) {
 			return err
 		}
 	}

@@ -19,7 +19,8 @@ import (
 )
 
 // The benchmarks run every workload with this package and with etcd's own by turns, in one
-// process and on one cluster, so that the two can be compared on a machine that is shared:
+// process and on one cluster, so that the two can be compared on a machine that is shared
+// (BenchmarkJoin and BenchmarkWaiterWeight one after the other):
 //
 //	go test ./etcdlock -run '^$' -bench . -timeout 60m
 //

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -81,7 +79,7 @@ func (q *Queue) join(ctx context.Context, s *session.Session, m Mode) (*Ticket, 
 	a := answer{revision: response.Header.Revision, from: t.me.revision + 1}
 	if response.Succeeded { // otherwise an earlier attempt had been applied, and Wait has to look
 		queue := response.Responses[1].GetResponseRange()
-		a.entries = answerAt(response.Header, queue.Kvs).entries
+		a.entries = entriesOf(queue.Kvs)
 		if !queue.More {
 			a.from = 0
 		}
@@ -125,18 +123,14 @@ func (q *Queue) free(ctx context.Context, s *session.Session, m Mode) (free, nes
 		for _, span := range q.space.blocking(m) {
 			reads = append(reads, clientv3.OpGet(span.first, clientv3.WithRange(span.end), clientv3.WithLimit(limit), clientv3.WithKeysOnly()))
 		}
-		var answer *clientv3.TxnResponse
-		err := s.Call(ctx, func(ctx context.Context) (err error) {
-			answer, err = s.Client().Txn(ctx).Then(reads...).Commit()
-			return err
-		})
+		lists, _, err := read(ctx, s, reads...)
 		if err != nil {
 			return false, false, err
 		}
 		nested = false
-		for _, part := range answer.Responses {
-			for _, kv := range part.GetResponseRange().Kvs {
-				if q.space.blocks(string(kv.Key), m) {
+		for _, list := range lists {
+			for _, e := range list.entries {
+				if q.space.blocks(e.key, m) {
 					return false, false, nil
 				}
 				nested = true
@@ -220,14 +214,4 @@ func (t *Ticket) create(ctx context.Context, conditions []clientv3.Cmp, then, ot
 	t.unanswered = max(t.unanswered-1, 0) // less the one that created it
 	t.me.revision = own[0].CreateRevision
 	return answer, nil
-}
-
-func answerAt(header *etcdserverpb.ResponseHeader, lists ...[]*mvccpb.KeyValue) answer {
-	a := answer{revision: header.Revision}
-	for _, kvs := range lists {
-		for _, kv := range kvs {
-			a.entries = append(a.entries, entry{string(kv.Key), kv.CreateRevision})
-		}
-	}
-	return a
 }

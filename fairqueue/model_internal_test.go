@@ -226,7 +226,7 @@ func (k *pastKV) answer(r *etcdserverpb.RangeRequest, at int64) *etcdserverpb.Ra
 func (k *pastKV) joined(me entry, at, limit int64) answer {
 	all := space("q/").all()
 	r := k.answer(&etcdserverpb.RangeRequest{Key: []byte(all.first), RangeEnd: []byte(all.end), Limit: limit}, at)
-	a := answerAt(r.Header, r.Kvs)
+	a := answer{revision: r.Header.Revision, entries: entriesOf(r.Kvs)}
 	if r.More {
 		a.from = me.revision + 1
 	}

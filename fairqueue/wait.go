@@ -76,23 +76,13 @@ func (t *Ticket) hear(v verdict, nearest entry) { t.verdict, t.nearest = v, near
 // news a look is not worth its price: it reads the whole queue, and every waiter has a
 // reason to look from time to time, or when a stream of watches breaks.
 func (t *Ticket) unchanged(ctx context.Context, least int64) (bool, error) {
-	var response *clientv3.TxnResponse
-	err := t.session.Call(ctx, func(ctx context.Context) (err error) {
-		response, err = t.session.Client().Txn(ctx).Then(
-			clientv3.OpGet(t.me.key, readOptions(true)...),
-			clientv3.OpGet(t.nearest.key, readOptions(true)...)).Commit()
-		return err
-	})
-	if err != nil || response.Header.Revision < max(least, t.me.revision) {
+	lists, revision, err := read(ctx, t.session,
+		clientv3.OpGet(t.me.key, readOptions(true)...),
+		clientv3.OpGet(t.nearest.key, readOptions(true)...))
+	if err != nil || revision < max(least, t.me.revision) || !lists[0].contains(t.me) || !lists[1].contains(t.nearest) {
 		return false, err
 	}
-	for i, e := range []entry{t.me, t.nearest} {
-		kvs := response.Responses[i].GetResponseRange().Kvs
-		if len(kvs) == 0 || kvs[0].CreateRevision != e.revision {
-			return false, nil
-		}
-	}
-	t.seen = response.Header.Revision
+	t.seen = revision
 	return true, nil
 }
 
@@ -126,63 +116,30 @@ func (t *Ticket) look(ctx context.Context, least int64) error {
 }
 
 // ask reads the ticket itself and, of each span in which something may block it,
-// the last limit keys created before it, all at one revision.
+// the last limit keys created before it, all at one revision. An exclusive ticket
+// lies in the one span that is asked about.
 func (t *Ticket) ask(ctx context.Context, limit int64, local bool) (answer, error) {
-	spans := t.queue.space.blocking(t.mode)
-	if t.mode == Exclusive {
-		return t.askOne(ctx, spans[0], limit, local)
-	}
-	reads := []clientv3.Op{clientv3.OpGet(t.me.key, readOptions(local)...)}
-	for _, span := range spans {
-		reads = append(reads, clientv3.OpGet(span.first, t.lastBefore(span, limit, local)...))
-	}
-	var response *clientv3.TxnResponse
-	err := t.session.Call(ctx, func(ctx context.Context) (err error) {
-		response, err = t.session.Client().Txn(ctx).Then(reads...).Commit()
-		return err
-	})
-	if err != nil {
-		return answer{}, err
-	}
-	a := answerAt(response.Header, response.Responses[0].GetResponseRange().Kvs)
-	for _, part := range response.Responses[1:] {
-		list := answerAt(response.Header, part.GetResponseRange().Kvs).entries
-		a.entries = append(a.entries, list...)
-		a.from = max(a.from, completeFrom(list, part.GetResponseRange().More))
-	}
-	return a, nil
-}
-
-// askOne is ask where the ticket lies in the span that is asked about.
-func (t *Ticket) askOne(ctx context.Context, all span, limit int64, local bool) (answer, error) {
-	if limit > 0 {
+	var reads []clientv3.Op
+	if t.mode == Shared {
+		reads = append(reads, clientv3.OpGet(t.me.key, readOptions(local)...))
+	} else if limit > 0 {
 		limit++
 	}
-	var response *clientv3.GetResponse
-	err := t.session.Call(ctx, func(ctx context.Context) (err error) {
-		response, err = t.session.Client().Get(ctx, all.first, t.lastBefore(all, limit, local)...)
-		return err
-	})
+	for _, span := range t.queue.space.blocking(t.mode) {
+		reads = append(reads, clientv3.OpGet(span.first, append(readOptions(local),
+			clientv3.WithRange(span.end),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
+			clientv3.WithMaxCreateRev(t.me.revision),
+			clientv3.WithLimit(limit))...))
+	}
+	lists, revision, err := read(ctx, t.session, reads...)
 	if err != nil {
 		return answer{}, err
 	}
-	a := answerAt(response.Header, response.Kvs)
-	a.from = completeFrom(a.entries, response.More)
-	return a, nil
-}
-
-func (t *Ticket) lastBefore(s span, limit int64, local bool) []clientv3.OpOption {
-	return append(readOptions(local),
-		clientv3.WithRange(s.end),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
-		clientv3.WithMaxCreateRev(t.me.revision),
-		clientv3.WithLimit(limit))
-}
-
-func readOptions(local bool) []clientv3.OpOption {
-	options := []clientv3.OpOption{clientv3.WithKeysOnly()}
-	if local {
-		options = append(options, clientv3.WithSerializable())
+	a := answer{revision: revision}
+	for _, l := range lists {
+		a.entries = append(a.entries, l.entries...)
+		a.from = max(a.from, completeFrom(l.entries, l.more))
 	}
-	return options
+	return a, nil
 }

@@ -140,25 +140,6 @@ func deletion(response clientv3.WatchResponse, e entry) (news, bool) {
 	return news{}, false
 }
 
-// present reports whether e is there, at a revision that is not below least.
-func present(ctx context.Context, s *session.Session, e entry, least int64) (there bool, at int64, err error) {
-	for _, local := range []bool{true, false} {
-		var answer *clientv3.GetResponse
-		err := s.Call(ctx, func(ctx context.Context) (err error) {
-			answer, err = s.Client().Get(ctx, e.key, readOptions(local)...)
-			return err
-		})
-		if err != nil {
-			return false, 0, err
-		}
-		there, at = len(answer.Kvs) > 0 && answer.Kvs[0].CreateRevision == e.revision, answer.Header.Revision
-		if at >= least {
-			break
-		}
-	}
-	return there, at, nil
-}
-
 // refused reports whether etcd will not change its mind.
 func refused(err error) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty)

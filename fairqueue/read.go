@@ -1,0 +1,85 @@
+package fairqueue
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// list is what one read of several brought back.
+type list struct {
+	entries []entry
+	more    bool // it was cut off
+}
+
+// read makes one request of the given reads, whose answers are all true at the revision
+// that it returns.
+func read(ctx context.Context, s *session.Session, reads ...clientv3.Op) (lists []list, revision int64, err error) {
+	request := reads[0]
+	if len(reads) > 1 {
+		request = clientv3.OpTxn(nil, reads, nil)
+	}
+	var response clientv3.OpResponse
+	err = s.Call(ctx, func(ctx context.Context) (err error) {
+		response, err = s.Client().Do(ctx, request)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if one := response.Get(); one != nil {
+		return []list{{entriesOf(one.Kvs), one.More}}, one.Header.Revision, nil
+	}
+	for _, part := range response.Txn().Responses {
+		r := part.Response.(*etcdserverpb.ResponseOp_ResponseRange).ResponseRange
+		lists = append(lists, list{entriesOf(r.Kvs), r.More})
+	}
+	return lists, response.Txn().Header.Revision, nil
+}
+
+func entriesOf(kvs []*mvccpb.KeyValue) []entry {
+	entries := make([]entry, len(kvs))
+	for i, kv := range kvs {
+		entries[i] = entry{string(kv.Key), kv.CreateRevision}
+	}
+	return entries
+}
+
+// contains reports whether the list has that very ticket.
+func (l list) contains(e entry) bool {
+	for _, other := range l.entries {
+		if other == e {
+			return true
+		}
+	}
+	return false
+}
+
+// present reports whether e is there, at a revision that is not below least.
+func present(ctx context.Context, s *session.Session, e entry, least int64) (there bool, at int64, err error) {
+	for _, local := range []bool{true, false} {
+		lists, revision, err := read(ctx, s, clientv3.OpGet(e.key, readOptions(local)...))
+		if err != nil {
+			return false, 0, err
+		}
+		there, at = lists[0].contains(e), revision
+		if at >= least {
+			break
+		}
+	}
+	return there, at, nil
+}
+
+// readOptions are for reads of keys only, which etcd serves from memory; local ones may be
+// answered by any member, however far behind it is.
+func readOptions(local bool) []clientv3.OpOption {
+	options := []clientv3.OpOption{clientv3.WithKeysOnly()}
+	if local {
+		options = append(options, clientv3.WithSerializable())
+	}
+	return options
+}
