@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -94,6 +95,30 @@ func TestAtPrefixSharesTheQueueWithEtcdsOwnMutex(t *testing.T) {
 	unlock(t, r.hold)
 	require.NoError(t, theirs.TryLock(within(t)))
 	require.NoError(t, theirs.Unlock(within(t)))
+}
+
+// Only the client's KV, Lease and Watcher are used, so what wraps them is respected.
+func TestAClientWithANamespaceKeepsToIt(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	client.KV = namespace.NewKV(client.KV, "tenant/")
+	client.Watcher = namespace.NewWatcher(client.Watcher, "tenant/")
+	client.Lease = namespace.NewLease(client.Lease, "tenant/")
+	one := etcdlock.NewMutex(newSession(t, client), "orders")
+	two := etcdlock.NewMutex(newSession(t, client), "orders")
+	h := lock(t, one)
+	require.Zero(t, tickets(t, cluster.Client(t)), "at the root")
+	require.Equal(t, 1, tickets(t, client))
+	_, err := two.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	waiting := locking(within(t), two)
+	awaitTickets(t, client, 2)
+	unlock(t, h)
+	r := await(t, "the grant", waiting)
+	require.NoError(t, r.err)
+	require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
+	unlock(t, r.hold)
 }
 
 func TestWhatEtcdRefusesIsReportedAtOnceWithTheName(t *testing.T) {

@@ -417,17 +417,17 @@ func TestManyAttemptsFitBeforeTheDeadline(t *testing.T) {
 	for _, ttl := range []time.Duration{2 * time.Second, 15 * time.Second, 5 * time.Minute} {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			s := open(t, f, session.WithTTL(ttl))
-			attempts := 0
+			var attempts atomic.Int64
 			f.set(func(f *fake) {
 				f.renew = func(ctx context.Context, _ func() error) error {
-					attempts++
+					attempts.Add(1)
 					<-ctx.Done()
 					return ctx.Err()
 				}
 			})
 			<-s.Done()
-			require.GreaterOrEqual(t, attempts, 8, ttl)
-			require.LessOrEqual(t, attempts, 20, ttl)
+			require.GreaterOrEqual(t, attempts.Load(), int64(8), ttl)
+			require.LessOrEqual(t, attempts.Load(), int64(20), ttl)
 		})
 	}
 }
