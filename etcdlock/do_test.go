@@ -65,6 +65,19 @@ func TestTheContextOfTheWorkEndsWithTheCallers(t *testing.T) {
 	require.Zero(t, tickets(t, cluster.Client(t)), "released although the context was over")
 }
 
+// The context of the work ends as soon as the work unlocks; the release goes on.
+func TestTheWorkMayUnlockWithItsOwnContext(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	for range 50 {
+		require.NoError(t, etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
+			return h.Unlock(ctx)
+		}))
+		require.Zero(t, tickets(t, cluster.Client(t)))
+	}
+}
+
 // What happens to the session while the lock is being released is not the work's loss.
 func TestALossDuringTheReleaseIsNoErrorOfDo(t *testing.T) {
 	t.Parallel()

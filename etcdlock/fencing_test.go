@@ -89,7 +89,38 @@ func TestTxnReturnsWhenTheHoldEnds(t *testing.T) {
 	_, err := cluster.Client(t).Revoke(within(t), s.Lease())
 	require.NoError(t, err)
 	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
-	require.ErrorIs(t, await(t, "the transaction", returned), etcdlock.ErrLost)
+	err = await(t, "the transaction", returned)
+	require.ErrorIs(t, err, etcdlock.ErrLost)
+	require.ErrorIs(t, err, etcdlock.ErrUnclear)
+}
+
+// That the hold is gone says nothing about a transaction that was sent while it was there.
+func TestALostAnswerIsUnclearAndARefusalIsNot(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	h := lock(t, etcdlock.NewMutex(newSession(t, client), "orders"))
+	fault := cluster.LoseReply("Txn", embedtest.Once())
+	ctx, cancel := context.WithCancel(within(t))
+	go func() {
+		_ = fault.Wait(ctx)
+		cancel()
+	}()
+	_, err := h.Txn(ctx).Then(clientv3.OpPut("data", "1")).Commit()
+	require.ErrorIs(t, err, etcdlock.ErrUnclear)
+	require.ErrorIs(t, err, context.Canceled)
+	written, err := client.Get(within(t), "data")
+	require.NoError(t, err)
+	require.Len(t, written.Kvs, 1, "it did take effect")
+
+	_, err = client.Delete(within(t), h.Key())
+	require.NoError(t, err)
+	for range 2 { // the guard is refused, then the loss is known
+		_, err = h.Txn(within(t)).Then(clientv3.OpPut("data", "2")).Commit()
+		require.ErrorIs(t, err, etcdlock.ErrLost)
+		require.NotErrorIs(t, err, etcdlock.ErrUnclear)
+	}
+	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 }
 
 func TestTxnIsEtcdsOwnWhileTheLockIsHeld(t *testing.T) {

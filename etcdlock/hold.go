@@ -103,8 +103,9 @@ func (h *Hold) Deadline() time.Time { return h.ticket.Session().Deadline() }
 
 // Ensure returns nil if the hold may be trusted for at least d from now, after renewing
 // its session if need be (one request, and none if there is that much left). Use it
-// before a step that must not be begun without that much time. It fails if d is more
-// than the session's TTL less its margin, with ctx's error, or with the end of the hold.
+// before a step that must not be begun without that much time. It fails with ctx's error,
+// with the end of the hold, or, if d is more than the session's TTL less its margin, with
+// an error that says so: then a longer TTL is needed.
 func (h *Hold) Ensure(ctx context.Context, d time.Duration) error {
 	return failed("ensure", h.name, h.ensure(ctx, d))
 }
@@ -120,7 +121,7 @@ func (h *Hold) ensure(ctx context.Context, d time.Duration) error {
 		return err
 	}
 	if left := time.Until(h.Deadline()); left < d {
-		return fmt.Errorf("a session of TTL %v is trusted for %v at the moment, not for %v",
+		return fmt.Errorf("a session of TTL %v can be trusted for %v at most, not for %v",
 			h.ticket.Session().TTL(), left.Round(time.Millisecond), d)
 	}
 	return h.Err()
@@ -137,7 +138,7 @@ func (h *Hold) Guard() clientv3.Cmp { return h.ticket.Guard() }
 // If the hold had been lost, or its session is lost before the release is confirmed, the
 // error wraps [ErrLost] (or [ErrClosed]), and nothing of a new owner's is touched. If etcd does not answer before ctx ends, the error wraps ctx's,
 // and the session goes on releasing in the background until that is confirmed or its
-// lease is over. If ctx is over already, etcd still gets a quarter of a second.
+// lease is over. Even if ctx is over, or ends with the hold, etcd gets a quarter of a second.
 func (h *Hold) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
 		return nil

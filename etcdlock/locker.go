@@ -23,7 +23,8 @@ type Locker interface {
 // Do runs fn while it holds l. fn's context ends with ctx, with the loss of the lock
 // or when fn returns, with the reason as its cause. Do waits for fn in any case, even
 // if the lock is lost meanwhile, since only then nothing of it is at work any more;
-// then it unlocks, on a bounded context of its own, also if fn panics.
+// then it unlocks, on a bounded context of its own, also if fn panics. fn may unlock
+// earlier itself, which ends its context.
 //
 // It returns the error of Lock, or of fn. If the lock was lost before fn returned, the
 // error also wraps [ErrLost] (or [ErrClosed]), even if fn itself was content: somebody

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
 )
 
 // Txn starts a transaction that takes effect only while the hold exists on the server.
@@ -14,9 +16,11 @@ import (
 // If the hold is gone, nothing of it takes effect, neither Then nor Else, and Commit
 // returns an error that wraps [ErrLost] (or [ErrClosed], or [ErrUnlocked]). Otherwise the
 // response is that of the transaction as written, its Succeeded that of the comparisons
-// given to If. It returns when ctx or the hold ends. Of errors other than a refusal,
-// session.Doubtful tells whether the transaction may have taken effect although its
-// answer was lost.
+// given to If. Commit returns when ctx or the hold ends.
+//
+// If the answer was lost, the transaction may have taken effect while the hold existed.
+// Then, and only then, the error wraps [ErrUnclear], next to ctx's error, the hold's end or
+// the network's; so test for that first.
 func (h *Hold) Txn(ctx context.Context) clientv3.Txn {
 	return &guardedTxn{ctx: ctx, hold: h}
 }
@@ -63,8 +67,12 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 		Then(clientv3.OpTxn(t.comparisons, t.then, t.otherwise)).
 		Commit()
 	if err != nil {
+		unclear := session.Doubtful(err)
 		if end := t.hold.Err(); end != nil && t.ctx.Err() == nil {
-			return nil, fmt.Errorf("%w (%w)", end, err)
+			err = fmt.Errorf("%w (%w)", end, err)
+		}
+		if unclear {
+			err = fmt.Errorf("%w: %w", ErrUnclear, err)
 		}
 		return nil, err
 	}

@@ -54,16 +54,14 @@ func (t *Ticket) Guard() clientv3.Cmp {
 // [session.ErrClosed], if its session was closed first): what it protected may
 // not have been protected to the end. If etcd does not answer before ctx ends, the
 // error wraps ctx's and the session goes on removing the ticket in the background.
-// If ctx is over already, etcd still gets a quarter of a second.
+// Even if ctx is over, or ends at once, etcd gets a quarter of a second.
 func (t *Ticket) Leave(ctx context.Context) error {
 	if t.left.Swap(true) {
 		return nil
 	}
-	if ctx.Err() != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = session.Grace(ctx)
-		defer cancel()
-	}
+	// A context that hangs on the hold ends with it, which may be at this moment.
+	ctx, cancel := session.Grace(ctx)
+	defer cancel()
 	var found, doubtful bool
 	err := t.session.Call(ctx, func(ctx context.Context) error {
 		answer, err := t.session.Client().Txn(ctx).If(t.Guard()).Then(clientv3.OpDelete(t.me.key)).Commit()

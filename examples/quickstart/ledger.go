@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,11 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/session"
 )
-
-// errUnclear says that a write may have happened or not: no answer came.
-var errUnclear = errors.New("unclear whether it was written")
 
 // ledger is what one run keeps in etcd, all of it below one prefix:
 //
@@ -96,9 +91,6 @@ func (l ledger) commit(ctx context.Context, h *etcdlock.Hold, t turn) error {
 
 func write(txn clientv3.Txn) error {
 	_, err := txn.Commit()
-	if err != nil && !errors.Is(err, etcdlock.ErrLost) && session.Doubtful(err) {
-		return fmt.Errorf("%w: %w", errUnclear, err)
-	}
 	return err
 }
 
