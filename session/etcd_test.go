@@ -348,3 +348,16 @@ func TestForbiddenKeyDoesNotKeepTheOthersInEtcd(t *testing.T) {
 	forbidden.Heal()
 	until(t, func() bool { return gone.Load() == 5 })
 }
+
+// R8
+func TestNewReturnsWithItsContextWhenNoMemberIsUp(t *testing.T) {
+	cluster := startEtcd(t)
+	client := cluster.Client(t)
+	cluster.Members()[0].Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := session.New(ctx, client)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = session.Keep(client).Session(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}

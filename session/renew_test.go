@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -445,5 +446,16 @@ func TestCloseWithoutADeadlineGivesUp(t *testing.T) {
 		start := time.Now()
 		require.ErrorIs(t, s.Close(context.Background()), context.DeadlineExceeded)
 		require.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
+
+func TestAnIdleSessionIsOneGoroutine(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		before := runtime.NumGoroutine()
+		for range 100 {
+			open(t, f)
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+100)
 	})
 }
