@@ -53,6 +53,7 @@ func TestUnusualNamesAreLegalAndDoNotMeet(t *testing.T) {
 		h, err := etcdlock.NewMutex(s, name).TryLock(within(t))
 		require.NoError(t, err, "%q meets another name", name)
 		require.Equal(t, name, h.Name())
+		require.Equal(t, 2, strings.Count(h.Key(), "/"), "a name is one segment: %s", h.Key())
 		holds = append(holds, h)
 	}
 	require.Equal(t, len(names), tickets(t, client))

@@ -124,6 +124,21 @@ func TestUnlockAfterALossSaysSoAndLeavesTheNextOwnerAlone(t *testing.T) {
 	unlock(t, next)
 }
 
+// Scenario R6: that the hold was lost is the news, whatever becomes of the release.
+func TestUnlockAfterALossSaysSoEvenIfEtcdIsSilent(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	h := lock(t, etcdlock.NewMutex(newSession(t, client), "orders"))
+	_, err := client.Delete(within(t), h.Key())
+	require.NoError(t, err)
+	_, err = h.Txn(within(t)).Commit()
+	require.ErrorIs(t, err, etcdlock.ErrLost)
+	silence := cluster.LoseRequest("Txn")
+	defer silence.Heal()
+	require.ErrorIs(t, h.Unlock(cancelled()), etcdlock.ErrLost)
+}
+
 // Scenario R4.
 func TestARefusedTryLockWritesNothing(t *testing.T) {
 	t.Parallel()
