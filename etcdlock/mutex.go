@@ -51,7 +51,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Hold, error) {
 	return m.take(ctx, "trylock", m.queue.TryJoin)
 }
 
-type joinFunc func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error)
+type joinFunc func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error)
 
 func (m *Mutex) take(ctx context.Context, op string, join joinFunc) (*Hold, error) {
 	if m.queue == nil {

@@ -6,7 +6,11 @@ import "math"
 type entry struct {
 	key      string
 	revision int64
+	marked   bool // shares what it owns; not known from answers without values
 }
+
+// is reports whether both are the same ticket.
+func (e entry) is(other entry) bool { return e.key == other.key && e.revision == other.revision }
 
 // answer is what etcd said about a queue, whatever the question was.
 type answer struct {
@@ -31,6 +35,8 @@ const (
 	gone               // the asker's own ticket is not there any more
 	askFurther         // the answer was cut off before it could tell
 	askAgain           // the answer is older than the question
+	crowded            // permits only: until any of those ahead leaves
+	tooHeavy           // permits only: more than there are in all
 )
 
 // decide tells what an answer means for the ticket me of mode m. least is the
@@ -44,9 +50,9 @@ func (s space) decide(me entry, m Mode, least int64, a answer) (verdict, entry) 
 	var nearest entry
 	for _, e := range a.entries {
 		switch {
-		case e == me:
+		case e.is(me):
 			present = true
-		case e.revision < me.revision && e.revision > nearest.revision && s.blocks(e.key, m):
+		case e.revision < me.revision && e.revision > nearest.revision && s.blocks(e, m):
 			nearest = e
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Mode says with whom a ticket can own together.
+// Mode says with whom a ticket can own together. It is the first letter of its key, and
+// none that a number in hexadecimal begins with.
 type Mode byte
 
 const (
@@ -15,11 +16,21 @@ const (
 	Exclusive Mode = 'x'
 	// Shared tickets own together with shared ones that stand next to them.
 	Shared Mode = 's'
+	// Candidate tickets own alone, have a value of the caller's and a priority, and can
+	// be passed over; see [Ticket.PassTo].
+	Candidate Mode = 'l'
+	// permit tickets own together up to a sum of weights; see [Queue.JoinPermits].
+	permit Mode = 'p'
 )
 
 func (m Mode) String() string {
-	if m == Shared {
+	switch m {
+	case Shared:
 		return "shared"
+	case Candidate:
+		return "candidate"
+	case permit:
+		return "permit"
 	}
 	return "exclusive"
 }
@@ -27,26 +38,65 @@ func (m Mode) String() string {
 // space is the set of keys that begin with the queue's prefix and a slash.
 type space string
 
-func (s space) key(m Mode, lease clientv3.LeaseID, slot int) string {
-	return string(s) + string(rune(m)) + strconv.FormatInt(int64(lease), 16) + "-" + strconv.FormatInt(int64(slot), 16)
+// key is the name of a ticket. The number, which only permits and candidates have, is left
+// out if it is 0.
+func (s space) key(m Mode, lease clientv3.LeaseID, slot int, number int64) string {
+	b := make([]byte, 0, len(s)+24)
+	b = append(b, s...)
+	b = append(b, byte(m))
+	b = strconv.AppendInt(b, int64(lease), 16)
+	b = append(b, '-')
+	b = strconv.AppendInt(b, int64(slot), 16)
+	if number != 0 {
+		b = append(b, '-')
+		b = strconv.AppendInt(b, number, 16)
+	}
+	return string(b)
 }
 
 // mode tells what a key is to the queue; ok is false if it is not directly in it.
 func (s space) mode(key string) (m Mode, ok bool) {
 	name, ok := strings.CutPrefix(key, string(s))
-	switch {
-	case !ok || strings.Contains(name, "/"):
+	if !ok || strings.Contains(name, "/") {
 		return 0, false
-	case strings.HasPrefix(name, string(rune(Shared))):
-		return Shared, true
+	}
+	if name != "" {
+		switch m := Mode(name[0]); m {
+		case Shared, Candidate, permit:
+			return m, true
+		}
 	}
 	return Exclusive, true
 }
 
-// blocks reports whether a ticket at key keeps a later one of mode m waiting.
-func (s space) blocks(key string, m Mode) bool {
-	mode, ok := s.mode(key)
-	return ok && (m == Exclusive || mode == Exclusive)
+// parts takes a ticket's name apart again; ok is false if it is not one of ours.
+func (s space) parts(key string) (lease clientv3.LeaseID, number int64, ok bool) {
+	name, ok := strings.CutPrefix(key, string(s))
+	if !ok || name == "" {
+		return 0, 0, false
+	}
+	var numbers [3]int64
+	fields := strings.Split(name[1:], "-")
+	if len(fields) < 2 || len(fields) > 3 {
+		return 0, 0, false
+	}
+	for i, field := range fields {
+		n, err := strconv.ParseInt(field, 16, 64)
+		if err != nil || n < 0 {
+			return 0, 0, false
+		}
+		numbers[i] = n
+	}
+	return clientv3.LeaseID(numbers[0]), numbers[2], true
+}
+
+// blocks reports whether a ticket, seen as e, keeps a later one of mode m waiting.
+func (s space) blocks(e entry, m Mode) bool {
+	mode, ok := s.mode(e.key)
+	if m != Shared || !ok {
+		return ok
+	}
+	return mode != Shared && (mode != Exclusive || !e.marked)
 }
 
 // span is a range of keys, from first to just before end.
@@ -57,10 +107,10 @@ func (s space) all() span {
 }
 
 // blocking lists the spans in which everything that blocks mode m is found, and
-// nothing directly in the queue that does not.
+// nothing directly in the queue that can never block it.
 func (s space) blocking(m Mode) []span {
 	all := s.all()
-	if m == Exclusive {
+	if m != Shared {
 		return []span{all}
 	}
 	shared := string(s) + string(rune(Shared))

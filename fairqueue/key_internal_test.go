@@ -48,7 +48,7 @@ func TestBlocks(t *testing.T) {
 		"q/n/x1-0": {false, false},
 		"q0":       {false, false},
 	} {
-		require.Equal(t, want, [2]bool{s.blocks(key, Exclusive), s.blocks(key, Shared)}, key)
+		require.Equal(t, want, [2]bool{s.blocks(entry{key: key}, Exclusive), s.blocks(entry{key: key}, Shared)}, key)
 	}
 }
 
@@ -67,7 +67,7 @@ func FuzzKeyTellsItsMode(f *testing.F) {
 			m = Shared
 		}
 		s := space(prefix + "/")
-		key := s.key(m, clientv3.LeaseID(lease), slot)
+		key := s.key(m, clientv3.LeaseID(lease), slot, 0)
 		mode, ok := s.mode(key)
 		require.True(t, ok)
 		require.Equal(t, m, mode)
@@ -81,7 +81,7 @@ func FuzzKeyTellsItsMode(f *testing.F) {
 				}
 			}
 			want := 0
-			if s.blocks(key, asker) {
+			if s.blocks(entry{key: key}, asker) {
 				want = 1
 			}
 			require.Equal(t, want, spans, "spans of %v", asker)
@@ -107,7 +107,7 @@ func FuzzSpansHoldWhatBlocks(f *testing.F) {
 			for _, span := range s.blocking(asker) {
 				found = found || span.holds(key)
 			}
-			if s.blocks(key, asker) {
+			if s.blocks(entry{key: key}, asker) {
 				require.True(t, found)
 			} else if !strings.Contains(name, "/") {
 				require.False(t, found)

@@ -85,7 +85,7 @@ func (p past) tickets() []entry {
 	for _, keys := range p {
 		for key, revision := range keys {
 			if name, ok := strings.CutPrefix(key, "q/"); ok && strings.Contains(name, "-") && !strings.Contains(name, "/") {
-				seen[entry{key, revision}] = true
+				seen[entry{key: key, revision: revision}] = true
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func (p past) judge(me entry, at int64) (there bool, blockers []entry) {
 			continue
 		}
 		if !shared(me.key) || !shared(key) {
-			blockers = append(blockers, entry{key, revision})
+			blockers = append(blockers, entry{key: key, revision: revision})
 		}
 	}
 	return p[at][me.key] == me.revision, blockers
@@ -370,14 +370,14 @@ func TestAGrantStaysWhileTheTicketIsThere(t *testing.T) {
 
 func TestDecide(t *testing.T) {
 	const s = space("q/")
-	me := entry{"q/x9-0", 50}
-	reader := entry{"q/s9-0", 50}
+	me := entry{key: "q/x9-0", revision: 50}
+	reader := entry{key: "q/s9-0", revision: 50}
 	at := func(revision, from int64, entries ...entry) answer {
 		return answer{revision: revision, entries: entries, from: from}
 	}
 	nobody := entry{}
-	writer, other, foreign := entry{"q/x1-0", 40}, entry{"q/s1-0", 45}, entry{"q/694d", 30}
-	nested, later := entry{"q/sub/x1-0", 48}, entry{"q/x2-0", 60}
+	writer, other, foreign := entry{key: "q/x1-0", revision: 40}, entry{key: "q/s1-0", revision: 45}, entry{key: "q/694d", revision: 30}
+	nested, later := entry{key: "q/sub/x1-0", revision: 48}, entry{key: "q/x2-0", revision: 60}
 	tests := map[string]struct {
 		me      entry
 		mode    Mode
@@ -395,7 +395,7 @@ func TestDecide(t *testing.T) {
 		"keys of other queues do not matter":  {me, Exclusive, 50, at(50, 0, nested, me), granted, nobody},
 		"not there":                           {me, Exclusive, 50, at(70, 0), gone, nobody},
 		"not there, whoever is":               {me, Exclusive, 50, at(70, 0, writer), gone, nobody},
-		"reborn is not there":                 {me, Exclusive, 50, at(70, 0, entry{me.key, 65}), gone, nobody},
+		"reborn is not there":                 {me, Exclusive, 50, at(70, 0, entry{key: me.key, revision: 65}), gone, nobody},
 		"older than the ticket":               {me, Exclusive, 0, at(49, 0, me), askAgain, nobody},
 		"older than the news":                 {me, Exclusive, 61, at(60, 0, me), askAgain, nobody},
 		"as old as the news":                  {me, Exclusive, 60, at(60, 0, me), granted, nobody},
@@ -403,7 +403,7 @@ func TestDecide(t *testing.T) {
 		"cut off before the nearest":          {me, Exclusive, 50, at(50, 48, nested, me), askFurther, nobody},
 		"a nearer one may have been cut off":  {me, Exclusive, 50, at(50, 46, other, me), askFurther, nobody},
 		"cut off below the ticket's place":    {me, Exclusive, 50, at(50, 45, other), gone, nobody},
-		"cut off among those of one revision": {me, Exclusive, 50, at(50, 50, entry{"q/sub/x9-0", 50}), askFurther, nobody},
+		"cut off among those of one revision": {me, Exclusive, 50, at(50, 50, entry{key: "q/sub/x9-0", revision: 50}), askFurther, nobody},
 		"cut off by key, itself seen":         {me, Exclusive, 50, at(50, 51, other, me), askFurther, nobody},
 		"cut off by key, itself not seen":     {me, Exclusive, 50, at(50, 51, other), askFurther, nobody},
 	}
@@ -417,7 +417,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestCompleteFrom(t *testing.T) {
-	list := []entry{{"q/x3-0", 9}, {"q/x2-0", 7}, {"q/x1-0", 4}}
+	list := []entry{{key: "q/x3-0", revision: 9}, {key: "q/x2-0", revision: 7}, {key: "q/x1-0", revision: 4}}
 	require.Zero(t, completeFrom(list, false))
 	require.Zero(t, completeFrom(nil, false))
 	require.EqualValues(t, 4, completeFrom(list, true))
@@ -431,6 +431,6 @@ func TestAnAnswerFromBeforeTheTicketEndsTheWait(t *testing.T) {
 		session.WithTTL(time.Hour))
 	require.NoError(t, err)
 	defer s.Close(context.Background())
-	ticket := &Ticket{queue: New(s, "q"), session: s, mode: Exclusive, me: entry{"q/x1-0", 100}, verdict: askFurther, seen: 100}
+	ticket := &Ticket{queue: New(s, "q"), session: s, mode: Exclusive, me: entry{key: "q/x1-0", revision: 100}, verdict: askFurther, seen: 100}
 	require.ErrorContains(t, ticket.Wait(context.Background()), "went back")
 }

@@ -33,3 +33,39 @@ func WithRecheck(d time.Duration) Option {
 		}
 	})
 }
+
+// JoinOption says more about a single ticket.
+type JoinOption interface{ applyJoin(*joinOptions) }
+
+type joinFunc func(*joinOptions)
+
+func (f joinFunc) applyJoin(o *joinOptions) { f(o) }
+
+type joinOptions struct {
+	value  string
+	number int64
+}
+
+// WithValue sets the value of a [Candidate] ticket, which is the caller's affair. Tickets
+// of other modes have the owner's description there, and ignore it.
+func WithValue(value string) JoinOption {
+	return joinFunc(func(o *joinOptions) { o.value = value })
+}
+
+// WithPriority gives a [Candidate] ticket a priority, which becomes part of its key and
+// which [Queue.Entries] tells. The queue itself goes by the order of arrival whatever the
+// priorities. The default is 0; a negative one panics.
+func WithPriority(priority int) JoinOption {
+	if priority < 0 {
+		panic("etcdlock: a negative priority")
+	}
+	return joinFunc(func(o *joinOptions) { o.number = int64(priority) })
+}
+
+func collectJoin(opts []JoinOption) joinOptions {
+	var o joinOptions
+	for _, opt := range opts {
+		opt.applyJoin(&o)
+	}
+	return o
+}

@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 // Owner says who holds a ticket, for people. Nothing decides on it. It is stored
 // as JSON in the ticket's value, so that "etcdctl get --prefix" shows it.
 type Owner struct {
+	Mark    string    `json:"mark,omitempty"` // "shared" if an exclusive owner lets shared ones in
 	Host    string    `json:"host,omitempty"`
 	PID     int       `json:"pid,omitempty"`
 	Program string    `json:"program,omitempty"`
@@ -46,6 +48,12 @@ func valueAt(template string, now time.Time) string {
 	b = now.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
 	return string(append(b, `"}`...))
 }
+
+// markedShared begins the value of an exclusive ticket whose owner shares with those
+// shared ones that have nothing else ahead of them.
+const markedShared = `{"mark":"shared",`
+
+func isMarked(value []byte) bool { return bytes.HasPrefix(value, []byte(markedShared)) }
 
 // parseOwner reads what valueAt wrote; what others wrote is not for it to judge.
 func parseOwner(value []byte) Owner {

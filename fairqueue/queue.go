@@ -1,14 +1,13 @@
 package fairqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -57,46 +56,31 @@ type Entry struct {
 	Revision int64 // create revision: the place in line, and the fencing token
 	Mode     Mode
 	Lease    clientv3.LeaseID
-	Owner    Owner // zero if the ticket is of another kind than ours
-	Value    []byte
+	Owner    Owner  // zero if the ticket is of another kind than ours, or a candidate
+	Value    []byte // for a candidate the caller's own
+	Priority int    // of a candidate
+	Weight   int64  // of a ticket for permits
+
+	version int64 // revision at which the value was written
+}
+
+// Shares reports whether it can own together with shared tickets.
+func (e Entry) Shares() bool {
+	return e.Mode == Shared || e.Mode == Exclusive && isMarked(e.Value)
 }
 
 // Entries lists the tickets in order, as of one moment: one linearizable read of
-// the whole queue, through a session from the source, which a Keeper may have to
-// create first. The first entry owns, and the shared ones that follow it
-// without a gap if it is shared.
+// the whole queue. The first entry owns, and the shared ones that follow it
+// without a gap if it is shared. It needs no session if the source is a Session or a
+// Keeper; then it is tried again until ctx ends.
 func (q *Queue) Entries(ctx context.Context) ([]Entry, error) {
-	s, err := q.source.Session(ctx)
+	client, err := q.client(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("queue %s: %w", q.space, err)
 	}
-	var answer *clientv3.GetResponse
-	all := q.space.all()
-	err = s.Call(ctx, func(ctx context.Context) (err error) {
-		answer, err = s.Client().Get(ctx, all.first, clientv3.WithRange(all.end))
-		return err
-	})
+	state, _, err := q.list(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("queue %s: %w", q.space, err)
 	}
-	var entries []Entry
-	for _, kv := range answer.Kvs {
-		if e, ok := q.entry(kv); ok {
-			entries = append(entries, e)
-		}
-	}
-	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) })
-	return entries, nil
-}
-
-func (q *Queue) entry(kv *mvccpb.KeyValue) (Entry, bool) {
-	mode, ok := q.space.mode(string(kv.Key))
-	return Entry{
-		Key:      string(kv.Key),
-		Revision: kv.CreateRevision,
-		Mode:     mode,
-		Lease:    clientv3.LeaseID(kv.Lease),
-		Owner:    parseOwner(kv.Value),
-		Value:    kv.Value,
-	}, ok
+	return slices.SortedFunc(maps.Values(state), byRevision), nil
 }

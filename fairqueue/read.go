@@ -44,12 +44,12 @@ func read(ctx context.Context, s *session.Session, reads ...clientv3.Op) (lists 
 func entriesOf(kvs []*mvccpb.KeyValue) []entry {
 	entries := make([]entry, len(kvs))
 	for i, kv := range kvs {
-		entries[i] = entry{string(kv.Key), kv.CreateRevision}
+		entries[i] = entry{string(kv.Key), kv.CreateRevision, isMarked(kv.Value)}
 	}
 	return entries
 }
 
-// contains reports whether the list has that very ticket.
+// contains reports whether the list has that very ticket, marked or not as it was.
 func (l list) contains(e entry) bool {
 	for _, other := range l.entries {
 		if other == e {
@@ -59,10 +59,10 @@ func (l list) contains(e entry) bool {
 	return false
 }
 
-// present reports whether e is there, at a revision that is not below least.
-func present(ctx context.Context, s *session.Session, e entry, least int64) (there bool, at int64, err error) {
+// present reports whether e is there, as it was, at a revision that is not below least.
+func (t *Ticket) present(ctx context.Context, e entry, least int64) (there bool, at int64, err error) {
 	for _, local := range []bool{true, false} {
-		lists, revision, err := read(ctx, s, clientv3.OpGet(e.key, readOptions(local)...))
+		lists, revision, err := read(ctx, t.session, clientv3.OpGet(e.key, t.mode.readOptions(local)...))
 		if err != nil {
 			return false, 0, err
 		}
@@ -74,10 +74,14 @@ func present(ctx context.Context, s *session.Session, e entry, least int64) (the
 	return there, at, nil
 }
 
-// readOptions are for reads of keys only, which etcd serves from memory; local ones may be
-// answered by any member, however far behind it is.
-func readOptions(local bool) []clientv3.OpOption {
-	options := []clientv3.OpOption{clientv3.WithKeysOnly()}
+// readOptions are for reads that a ticket of mode m makes: of keys only, which etcd serves
+// from memory, unless marks matter to it. Local ones may be answered by any member,
+// however far behind it is.
+func (m Mode) readOptions(local bool) []clientv3.OpOption {
+	options := make([]clientv3.OpOption, 0, 6)
+	if m != Shared {
+		options = append(options, clientv3.WithKeysOnly())
+	}
 	if local {
 		options = append(options, clientv3.WithSerializable())
 	}

@@ -3,6 +3,7 @@ package fairqueue
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -10,14 +11,16 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Ticket is one place in a queue. Key, Revision, Guard, Session, Lost and Leave
-// are safe for concurrent use; Wait is to be called once.
+// Ticket is one place in a queue. Its methods are safe for concurrent use, but Wait,
+// which is to be called once, and before Share, Set and PassTo.
 type Ticket struct {
 	queue   *Queue
 	session *session.Session
 	mode    Mode
 	slot    int
+	place   int // index among several that were asked for
 	me      entry
+	value   string // as created; Set and Share do not change it
 
 	// unanswered counts the requests to create the key that were sent and may still
 	// be under way: one may arrive when the ticket has long been given up.
@@ -27,6 +30,7 @@ type Ticket struct {
 	verdict verdict
 	nearest entry // that blocks, if blocked
 	seen    int64 // revision of the answer
+	permit  *permitState
 
 	left atomic.Bool
 }
@@ -41,10 +45,48 @@ func (t *Ticket) Revision() int64 { return t.me.revision }
 // Session returns the session that the ticket is bound to.
 func (t *Ticket) Session() *session.Session { return t.session }
 
+// Granted reports whether Wait has nothing to wait for. It is for the time between
+// joining and Wait, and makes no request.
+func (t *Ticket) Granted() bool { return t.verdict == granted }
+
 // Guard returns a comparison that makes an etcd transaction take effect only if
 // the ticket still exists at that moment.
 func (t *Ticket) Guard() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(t.me.key), "=", t.me.revision)
+}
+
+// Guards returns the guard alone, as [Group.Guards] does those of several.
+func (t *Ticket) Guards() []clientv3.Cmp { return []clientv3.Cmp{t.Guard()} }
+
+// Set replaces the ticket's value, if it is still there: one round trip, one raft entry.
+// Its place in line and its token stay. Otherwise the error wraps [ErrGone]. If ctx ends
+// before etcd answers, the value may or may not have been replaced.
+func (t *Ticket) Set(ctx context.Context, value string) error {
+	var found bool
+	err := t.session.Call(ctx, func(ctx context.Context) error {
+		answer, err := t.session.Client().Txn(ctx).If(t.Guard()).
+			Then(clientv3.OpPut(t.me.key, value, clientv3.WithLease(t.session.Lease()))).Commit()
+		found = err == nil && answer.Succeeded
+		return err
+	})
+	if err == nil && !found {
+		err = ErrGone
+	}
+	if err != nil {
+		return fmt.Errorf("ticket %s: %w", t.me.key, err)
+	}
+	return nil
+}
+
+// Share lets shared tickets own together with this exclusive one, which must have been
+// granted, as if it were shared itself: those that stand right behind it are granted, with
+// no gap in which somebody else could own. It is for good. Costs and errors are those of
+// Set. Other modes than [Exclusive] panic.
+func (t *Ticket) Share(ctx context.Context) error {
+	if t.mode != Exclusive {
+		panic("fairqueue: only exclusive tickets can be made shared")
+	}
+	return t.Set(ctx, markedShared+strings.TrimPrefix(t.value, "{"))
 }
 
 // Leave gives the ticket up, granted or not: one round trip, one raft entry. Only
@@ -56,29 +98,8 @@ func (t *Ticket) Guard() clientv3.Cmp {
 // error wraps ctx's and the session goes on removing the ticket in the background.
 // Even if ctx is over, or ends at once, etcd gets a quarter of a second.
 func (t *Ticket) Leave(ctx context.Context) error {
-	if t.left.Swap(true) {
-		return nil
-	}
-	// A context that hangs on the hold ends with it, which may be at this moment.
-	ctx, cancel := session.Grace(ctx)
-	defer cancel()
-	var found, doubtful bool
-	err := t.session.Call(ctx, func(ctx context.Context) error {
-		answer, err := t.session.Client().Txn(ctx).If(t.Guard()).Then(clientv3.OpDelete(t.me.key)).Commit()
-		if err != nil {
-			doubtful = doubtful || session.Doubtful(err)
-			return err
-		}
-		found = answer.Succeeded
-		return nil
-	})
-	if err != nil {
-		t.discard()
+	if err := leave(ctx, []*Ticket{t}); err != nil {
 		return fmt.Errorf("ticket %s: %w", t.me.key, err)
-	}
-	t.forget()
-	if !found && !doubtful {
-		return fmt.Errorf("ticket %s: %w", t.me.key, errGone)
 	}
 	return nil
 }

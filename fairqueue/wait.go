@@ -9,7 +9,10 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-var errGone = fmt.Errorf("%w: the ticket is not there any more", session.ErrLost)
+// ErrGone says that a ticket is not there any more although its session, as far as can be
+// known, is alive: somebody removed it, or it was passed over. It wraps
+// [session.ErrLost]. To be in line again, join again.
+var ErrGone = fmt.Errorf("%w: the ticket is not there any more", session.ErrLost)
 
 // Wait waits until the ticket is granted. If it returns an error, the ticket has
 // been given up, and what is left of it is removed in the background. It returns
@@ -40,16 +43,18 @@ func (t *Ticket) wait(ctx context.Context) error {
 	for {
 		switch t.verdict {
 		case granted:
-			return nil
+			return t.wakeNext(ctx)
 		case gone:
-			return errGone
-		case blocked:
+			return ErrGone
+		case tooHeavy:
+			return t.permit.tooHeavy()
+		case blocked, crowded:
 			before := t.nearest
-			news, err := w.await(ctx, before, t.seen)
+			news, err := w.await(ctx, t.obstacle(), t.seen)
 			if err != nil {
 				return err
 			}
-			if !news.deleted {
+			if !news.changed {
 				if same, err := t.unchanged(ctx, news.revision); err != nil {
 					return err
 				} else if same {
@@ -59,8 +64,8 @@ func (t *Ticket) wait(ctx context.Context) error {
 			if err := t.look(ctx, news.revision); err != nil {
 				return err
 			}
-			if news.silent && t.nearest != before {
-				w.mistrust() // it was deleted and the watch did not tell
+			if news.silent && (t.nearest != before || t.verdict == granted) {
+				w.mistrust() // something happened and the watch did not tell
 			}
 		default:
 			if err := t.look(ctx, t.me.revision); err != nil {
@@ -70,16 +75,36 @@ func (t *Ticket) wait(ctx context.Context) error {
 	}
 }
 
+// obstacle is what t has to wait for, according to the last answer.
+func (t *Ticket) obstacle() obstacle {
+	if t.mode == permit {
+		return t.permitObstacle()
+	}
+	before := t.nearest
+	return obstacle{
+		span: span{first: before.key},
+		puts: t.mode == Shared,
+		ends: func(e *clientv3.Event) bool {
+			// Not an earlier key of its name.
+			return e.Kv.ModRevision > before.revision && (e.Type == clientv3.EventTypeDelete || isMarked(e.Kv.Value))
+		},
+		stands: func(ctx context.Context, least int64) (bool, int64, error) { return t.present(ctx, before, least) },
+	}
+}
+
 func (t *Ticket) hear(v verdict, nearest entry) { t.verdict, t.nearest = v, nearest }
 
 // unchanged reports whether t and the one it waits for are both still there. Without
 // news a look is not worth its price: it reads the whole queue, and every waiter has a
 // reason to look from time to time, or when a stream of watches breaks.
 func (t *Ticket) unchanged(ctx context.Context, least int64) (bool, error) {
+	if t.mode == permit {
+		return false, nil
+	}
 	lists, revision, err := read(ctx, t.session,
-		clientv3.OpGet(t.me.key, readOptions(true)...),
-		clientv3.OpGet(t.nearest.key, readOptions(true)...))
-	if err != nil || revision < max(least, t.me.revision) || !lists[0].contains(t.me) || !lists[1].contains(t.nearest) {
+		clientv3.OpGet(t.me.key, t.mode.readOptions(true)...),
+		clientv3.OpGet(t.nearest.key, t.mode.readOptions(true)...))
+	if err != nil || revision < max(least, t.me.revision) || len(lists[0].entries) == 0 || !lists[0].entries[0].is(t.me) || !lists[1].contains(t.nearest) {
 		return false, err
 	}
 	t.seen = revision
@@ -91,6 +116,9 @@ func (t *Ticket) unchanged(ctx context.Context, least int64) (bool, error) {
 // answer is cut off behind the nearest blocker, which is enough unless keys of
 // other queues are in between.
 func (t *Ticket) look(ctx context.Context, least int64) error {
+	if t.mode == permit {
+		return t.count(ctx, least)
+	}
 	local := true
 	for _, limit := range []int64{1, 64, 0} {
 		for {
@@ -121,12 +149,12 @@ func (t *Ticket) look(ctx context.Context, least int64) error {
 func (t *Ticket) ask(ctx context.Context, limit int64, local bool) (answer, error) {
 	var reads []clientv3.Op
 	if t.mode == Shared {
-		reads = append(reads, clientv3.OpGet(t.me.key, readOptions(local)...))
+		reads = append(reads, clientv3.OpGet(t.me.key, t.mode.readOptions(local)...))
 	} else if limit > 0 {
 		limit++
 	}
 	for _, span := range t.queue.space.blocking(t.mode) {
-		reads = append(reads, clientv3.OpGet(span.first, append(readOptions(local),
+		reads = append(reads, clientv3.OpGet(span.first, append(t.mode.readOptions(local),
 			clientv3.WithRange(span.end),
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
 			clientv3.WithMaxCreateRev(t.me.revision),

@@ -210,7 +210,7 @@ func TestAWatchThatIsNotCreatedIsTriedOnAnotherStream(t *testing.T) {
 	p := stand(t, c, c.Client(t), never)
 	require.Equal(t, 1, fault.Bites())
 	_, stream := p.waiter.Session().WatchContext(context.Background())
-	require.Equal(t, 1, stream)
+	require.EqualValues(t, 1, stream)
 	leave(t, p.holder)
 	requireGranted(t, p.waiting)
 }
@@ -331,7 +331,7 @@ func TestASwallowedEventIsFoundByTheNextLook(t *testing.T) {
 	requireGranted(t, p.waiting)
 	require.Positive(t, fault.Bites())
 	_, stream := p.waiter.Session().WatchContext(context.Background())
-	require.Equal(t, 1, stream, "the stream that has missed an event is not used again")
+	require.EqualValues(t, 1, stream, "the stream that has missed an event is not used again")
 }
 
 // Invariant 4: what happens between the look and the watch is not missed.

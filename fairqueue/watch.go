@@ -28,7 +28,7 @@ const (
 type watcher struct {
 	session *session.Session
 	recheck time.Duration
-	stream  int // of the last watch
+	stream  int64 // of the last watch
 
 	failures int // in a row
 }
@@ -37,19 +37,27 @@ func (t *Ticket) watcher() *watcher {
 	return &watcher{session: t.session, recheck: t.queue.recheck}
 }
 
+// obstacle is what a waiter waits for the end of.
+type obstacle struct {
+	span        // to watch; without an end it is one key
+	puts   bool // whether more than deletions matter
+	ends   func(*clientv3.Event) bool
+	stands func(ctx context.Context, least int64) (stands bool, at int64, err error)
+}
+
 // news is a reason to look: at revision or later.
 type news struct {
 	revision int64
 	silent   bool // nothing happened for a while; the watch may have missed it
-	deleted  bool
+	changed  bool
 }
 
-// await blocks until there is a reason to look at how things stand with e, which
-// was there at revision seen: it was deleted, the watch cannot go on, or nothing
+// await blocks until there is a reason to look at how things stand with o, which
+// stood at revision seen: it has ended, the watch cannot go on, or nothing
 // was heard for too long. An error means that there is no point in looking: ctx or
 // the session is over, or etcd refuses.
-func (w *watcher) await(ctx context.Context, e entry, seen int64) (news, error) {
-	n, err := w.watch(ctx, e, seen)
+func (w *watcher) await(ctx context.Context, o obstacle, seen int64) (news, error) {
+	n, err := w.watch(ctx, o, seen)
 	if ctx.Err() != nil {
 		return news{}, ctx.Err()
 	}
@@ -76,7 +84,7 @@ func (w *watcher) await(ctx context.Context, e entry, seen int64) (news, error) 
 }
 
 // watch is await with one watch, whose failure is an error.
-func (w *watcher) watch(ctx context.Context, e entry, seen int64) (news, error) {
+func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(w.session.Context(), stop)()
@@ -87,7 +95,11 @@ func (w *watcher) watch(ctx context.Context, e entry, seen int64) (news, error) 
 	// end its context.
 	tooLong := time.AfterFunc(min(firstCreation<<min(w.failures, 4), longCreation), stop)
 	defer tooLong.Stop()
-	events := w.session.Client().Watch(watchCtx, e.key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
+	options := []clientv3.OpOption{clientv3.WithCreatedNotify(), clientv3.WithRange(o.end)}
+	if !o.puts {
+		options = append(options, clientv3.WithFilterPut())
+	}
+	events := w.session.Client().Watch(watchCtx, o.first, options...)
 	created, ok := <-events
 	if !tooLong.Stop() {
 		w.mistrust()
@@ -97,14 +109,14 @@ func (w *watcher) watch(ctx context.Context, e entry, seen int64) (news, error) 
 		return news{}, errors.Join(errors.New("the watch was not created"), err)
 	}
 	if created.Header.Revision > seen {
-		// What was deleted between the look and the watch shows here, what is
-		// deleted from now on shows in the watch.
-		there, at, err := present(ctx, w.session, e, created.Header.Revision)
+		// What happened between the look and the watch shows here, what happens
+		// from now on shows in the watch.
+		stands, at, err := o.stands(ctx, created.Header.Revision)
 		if err != nil {
 			return news{}, err
 		}
-		if !there {
-			return news{revision: at, deleted: true}, nil
+		if !stands {
+			return news{revision: at, changed: true}, nil
 		}
 		seen = at
 	}
@@ -113,7 +125,7 @@ func (w *watcher) watch(ctx context.Context, e entry, seen int64) (news, error) 
 	for {
 		select {
 		case response, ok := <-events:
-			if n, ok := deletion(response, e); ok {
+			if n, ok := o.ended(response); ok {
 				return n, nil
 			}
 			if err := response.Err(); !ok || err != nil {
@@ -130,11 +142,11 @@ func (w *watcher) watch(ctx context.Context, e entry, seen int64) (news, error) 
 // mistrust makes the next watch use another stream, and so another endpoint.
 func (w *watcher) mistrust() { w.session.LeaveStream(w.stream) }
 
-// deletion finds the deletion of e, not one of an earlier key of its name.
-func deletion(response clientv3.WatchResponse, e entry) (news, bool) {
+// ended finds the end of the obstacle in what a watch tells.
+func (o obstacle) ended(response clientv3.WatchResponse) (news, bool) {
 	for _, event := range response.Events {
-		if event.Type == clientv3.EventTypeDelete && event.Kv.ModRevision > e.revision {
-			return news{revision: event.Kv.ModRevision, deleted: true}, true
+		if o.ends(event) {
+			return news{revision: event.Kv.ModRevision, changed: true}, true
 		}
 	}
 	return news{}, false
@@ -155,25 +167,37 @@ func around(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 // caller's goroutine.
 func (t *Ticket) Lost(ctx context.Context) error {
 	w := t.watcher()
+	o := t.ownKey()
 	seen := t.me.revision
 	for {
-		news, err := w.await(ctx, t.me, seen)
+		news, err := w.await(ctx, o, seen)
 		if err != nil {
 			return err
 		}
-		there, at := false, int64(0)
-		if !news.deleted {
-			there, at, err = present(ctx, t.session, t.me, news.revision)
+		stands, at := false, int64(0)
+		if !news.changed {
+			stands, at, err = o.stands(ctx, news.revision)
 			if err != nil {
 				return err
 			}
 		}
-		if !there {
+		if !stands {
 			if news.silent {
 				w.mistrust()
 			}
-			return fmt.Errorf("ticket %s: %w", t.me.key, errGone)
+			return fmt.Errorf("ticket %s: %w", t.me.key, ErrGone)
 		}
 		seen = at
+	}
+}
+
+// ownKey makes the ticket itself what is waited for.
+func (t *Ticket) ownKey() obstacle {
+	return obstacle{
+		span: span{first: t.me.key},
+		ends: func(e *clientv3.Event) bool {
+			return e.Type == clientv3.EventTypeDelete && e.Kv.ModRevision > t.me.revision
+		},
+		stands: func(ctx context.Context, least int64) (bool, int64, error) { return t.present(ctx, t.me, least) },
 	}
 }

@@ -52,6 +52,11 @@ func (s *Session) Call(ctx context.Context, op func(context.Context) error) erro
 	return err
 }
 
+// Retry is [Session.Call] for requests that need no session: it ends with ctx only.
+func Retry(ctx context.Context, op func(context.Context) error) error {
+	return attempts(ctx, context.Background(), op)
+}
+
 // Doubtful reports whether a write that failed with err may nevertheless have
 // been applied, or may yet be: the answer was lost, or the request is held up
 // somewhere between here and the server.
@@ -121,7 +126,7 @@ func attempts(ctx, life context.Context, op func(context.Context) error) (err er
 			return ended(ctx, err)
 		}
 		if !timedOut {
-			if !passing(err) {
+			if !Passing(err) {
 				return err
 			}
 			if !sleep(ctx, life, jitter(pause)) {
@@ -144,8 +149,9 @@ func attempt(ctx, life context.Context, limit time.Duration, op func(context.Con
 	return ctx.Err() != nil, err
 }
 
-// passing reports whether the same request may well succeed a moment later.
-func passing(err error) bool {
+// Passing reports whether a request that failed with err may well succeed a moment later,
+// as with a member that is down; not so if it was refused (permission denied, no space).
+func Passing(err error) bool {
 	switch codeOf(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.Internal:
 		return true

@@ -34,6 +34,9 @@ func Keep(c *clientv3.Client, opts ...Option) *Keeper {
 	return k
 }
 
+// Client returns the client that sessions are created with.
+func (k *Keeper) Client() *clientv3.Client { return k.client }
+
 // Session returns the current session, or creates one with ctx if there is none
 // or it has been lost (see [New] for cost and errors). Callers at the same time
 // share one creation, but each has its own context: if the one that creates

@@ -22,6 +22,7 @@ type options struct {
 	ttl    time.Duration
 	margin time.Duration // 0: the default for the TTL that the server grants
 	logger *slog.Logger
+	change func(Change)
 	now    clock
 }
 

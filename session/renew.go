@@ -19,7 +19,7 @@ func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
 	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
 	defer timer.Stop()
-	pause := firstPause
+	pause, told := firstPause, Live
 	for {
 		select {
 		case <-timer.C:
@@ -39,6 +39,7 @@ func (s *Session) keepAlive() {
 		}
 		switch {
 		case err == nil:
+			s.tell(&told, Live, nil)
 			pause = firstPause
 			timer.Reset(s.untilRenewal())
 			continue
@@ -48,6 +49,7 @@ func (s *Session) keepAlive() {
 			timer.Reset(jitter(pause))
 			pause = min(2*pause, s.ttl/12)
 		}
+		s.tell(&told, s.State(), err)
 		s.logger.Warn("lease renewal failed", "error", err, "trusted_for", s.remaining())
 	}
 }

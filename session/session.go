@@ -24,12 +24,15 @@ type Source interface {
 
 // Session is a lease that is kept alive. It is safe for concurrent use.
 type Session struct {
+	Streams // of the watches on behalf of this session
+
 	client *clientv3.Client
 	lease  clientv3.LeaseID
 	ttl    time.Duration
 	margin time.Duration
 	now    clock
 	logger *slog.Logger
+	change func(Change)
 
 	// ctx ends with the session and carries why. Everything that hangs on the
 	// session hangs on it, its own goroutines included.
@@ -47,7 +50,6 @@ type Session struct {
 	deadline time.Duration     // renewed + the TTL that came back - margin
 	watchdog *time.Timer       // goes off at a deadline
 	slots    map[string][]bool // by prefix: the numbers that are taken
-	stream   int               // number of the watch stream in use
 	leftover []*leftover       // keys that may have been left behind
 	sweeping bool              // a goroutine is at work on leftover
 
@@ -111,6 +113,7 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 		margin:   margin,
 		now:      o.now,
 		logger:   o.logger.With("lease", fmt.Sprintf("%x", lease)),
+		change:   o.change,
 		closing:  make(chan bool, 1),
 		renewed:  sent,
 		deadline: sent + ttl - margin,
@@ -119,6 +122,7 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	s.closing <- false
+	s.tellEnd()
 	s.mu.Lock()
 	s.watchdog = time.AfterFunc(s.deadline-s.now(), s.guard)
 	s.mu.Unlock()

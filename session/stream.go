@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
@@ -13,29 +14,24 @@ import (
 // does not look at this key.
 const streamKey = "etcdlock-stream"
 
+// Streams chooses the gRPC stream that watches share. All watches of a client share one
+// by default; if its endpoint swallows packets, they all stay silent until gRPC notices,
+// which takes it at least 10 s. The zero value is ready, and safe for concurrent use.
+type Streams struct{ current atomic.Int64 }
+
 // WatchContext prepares ctx for a watch: the watch ends, instead of staying
-// silent for ever, when its member has lost the leader; and it uses the session's
-// current watch stream, whose number is returned for [Session.LeaveStream].
-func (s *Session) WatchContext(ctx context.Context) (context.Context, int) {
-	s.mu.Lock()
-	stream := s.stream
-	s.mu.Unlock()
+// silent for ever, when its member has lost the leader; and it uses the
+// current stream, whose number is returned for [Streams.LeaveStream].
+func (s *Streams) WatchContext(ctx context.Context) (context.Context, int64) {
+	stream := s.current.Load()
 	ctx = clientv3.WithRequireLeader(ctx)
 	if stream > 0 {
-		ctx = metadata.AppendToOutgoingContext(ctx, streamKey, strconv.Itoa(stream))
+		ctx = metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(stream, 10))
 	}
 	return ctx, stream
 }
 
 // LeaveStream makes later watches use another stream than the one of the given
-// number, and so, in turn, other endpoints. All watches of a client share one
-// stream by default; if its endpoint swallows packets, they all stay silent until
-// gRPC notices, which takes it at least 10 s. Call it when a watch was not
+// number, and so, in turn, other endpoints. Call it when a watch was not
 // created in time or has missed an event.
-func (s *Session) LeaveStream(number int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stream == number {
-		s.stream++
-	}
-}
+func (s *Streams) LeaveStream(number int64) { s.current.CompareAndSwap(number, number+1) }

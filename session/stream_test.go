@@ -12,7 +12,7 @@ import (
 // W4, W5
 func TestWatchesLeaveAStreamOnce(t *testing.T) {
 	s := newSession(t)
-	outgoing := func() (metadata.MD, int) {
+	outgoing := func() (metadata.MD, int64) {
 		ctx, stream := s.WatchContext(metadata.AppendToOutgoingContext(context.Background(), "caller", "mine"))
 		md, _ := metadata.FromOutgoingContext(ctx)
 		require.Equal(t, []string{"mine"}, md.Get("caller"))

@@ -45,13 +45,19 @@ type leftover struct {
 // Discard does not block. It is the one place where keys are cleaned up behind
 // their user's back.
 func (s *Session) Discard(key string, revision int64, gone func()) {
+	s.DiscardAfter(0, key, revision, gone)
+}
+
+// DiscardAfter is Discard, not before d has passed. If the session ends earlier, the
+// key stays for as long as the lease that it is bound to.
+func (s *Session) DiscardAfter(d time.Duration, key string, revision int64, gone func()) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
 		return // the keys go with the lease
 	}
-	s.leftover = append(s.leftover, &leftover{key: key, revision: revision, gone: gone, since: now, next: now})
+	s.leftover = append(s.leftover, &leftover{key: key, revision: revision, gone: gone, since: now, next: now.Add(d)})
 	if !s.sweeping {
 		s.sweeping = true
 		s.running.Go(s.sweep)
@@ -110,7 +116,7 @@ func (s *Session) dueLeftovers() (due []*leftover, wait time.Duration) {
 // one, so that a key that may not be touched any more does not keep the others.
 func (s *Session) remove(due []*leftover) {
 	err := s.removeTogether(due)
-	if err != nil && !Doubtful(err) && !passing(err) && len(due) > 1 {
+	if err != nil && !Doubtful(err) && !Passing(err) && len(due) > 1 {
 		for _, l := range due {
 			s.settle([]*leftover{l}, s.removeTogether([]*leftover{l}))
 		}

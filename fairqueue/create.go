@@ -1,0 +1,131 @@
+package fairqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// withSession runs attempt with a live session, and again with the next one if
+// that turns out to be lost. A source that has no next one says so.
+func withSession[T any](ctx context.Context, source session.Source, attempt func(*session.Session) (T, error)) (T, error) {
+	var none T
+	if ctx == nil {
+		panic("etcdlock: nil context")
+	}
+	for {
+		s, err := source.Session(ctx)
+		if err == nil {
+			err = ctx.Err() // nothing sent, nothing to clean up
+		}
+		if err != nil {
+			return none, err
+		}
+		result, err := attempt(s)
+		if err == nil || !errors.Is(err, session.ErrLost) {
+			return result, err
+		}
+	}
+}
+
+// newTicket reserves a name. What becomes of it is up to create.
+func (q *Queue) newTicket(s *session.Session, m Mode, o joinOptions) *Ticket {
+	slot := s.Claim(string(q.space))
+	t := &Ticket{queue: q, session: s, mode: m, slot: slot, me: entry{key: q.space.key(m, s.Lease(), slot, o.number)}}
+	if t.value = o.value; m != Candidate {
+		t.value = valueAt(q.owner, time.Now())
+	}
+	return t
+}
+
+func (t *Ticket) put() clientv3.Op {
+	return clientv3.OpPut(t.me.key, t.value, clientv3.WithLease(t.session.Lease()))
+}
+
+// own reads t's key for create. Not the key only: etcd answers that without the
+// lease since 3.7.
+func (t *Ticket) own() clientv3.Op { return clientv3.OpGet(t.me.key) }
+
+func (t *Ticket) absent() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(t.me.key), "=", 0)
+}
+
+// create runs the transaction that creates the keys of all tickets, until it is answered.
+// Its comparisons must fail if one of the keys is there. If they are, an earlier attempt
+// was applied although its answer never came, and found is true. If none is, ErrBusy.
+func create(ctx context.Context, tickets []*Ticket, conditions []clientv3.Cmp, then []clientv3.Op) (answer *clientv3.TxnResponse, found bool, err error) {
+	s := tickets[0].session
+	otherwise := make([]clientv3.Op, len(tickets))
+	for i, t := range tickets {
+		otherwise[i] = t.own()
+	}
+	err = s.Call(ctx, func(ctx context.Context) (err error) {
+		answer, err = s.Client().Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
+		if session.Doubtful(err) {
+			for _, t := range tickets {
+				t.unanswered++
+			}
+		}
+		return err
+	})
+	if err != nil {
+		for _, t := range tickets {
+			t.forget()
+		}
+		return nil, false, err
+	}
+	if answer.Succeeded {
+		for _, t := range tickets {
+			t.me.revision = answer.Header.Revision
+		}
+		return answer, false, nil
+	}
+	return answer, true, findAgain(tickets, answer)
+}
+
+// findAgain looks for the tickets of an earlier attempt where a later one found some key
+// to be there. Unless all are there, it gives up those that are.
+func findAgain(tickets []*Ticket, answer *clientv3.TxnResponse) error {
+	var found, missing int
+	var theirs string
+	for i, t := range tickets {
+		own := answer.Responses[i].GetResponseRange().Kvs
+		switch {
+		case len(own) == 0:
+			missing++
+		case clientv3.LeaseID(own[0].Lease) != t.session.Lease():
+			theirs = t.me.key
+		default:
+			found++
+			t.unanswered = max(t.unanswered-1, 0) // less the one that created it
+			t.me.revision = own[0].CreateRevision
+		}
+	}
+	if found == len(tickets) {
+		return nil
+	}
+	for i, t := range tickets {
+		switch {
+		case t.me.revision > 0:
+			t.abandon()
+		case len(answer.Responses[i].GetResponseRange().Kvs) == 0:
+			t.forget()
+		case t.unanswered > 0:
+			t.session.Discard(t.me.key, 0, nil)
+		default:
+			// The slot stays taken: whoever wrote there may do so again.
+		}
+	}
+	switch {
+	case theirs != "":
+		return fmt.Errorf("somebody else's key at %s", theirs)
+	case missing == len(tickets):
+		return ErrBusy
+	}
+	return ErrGone
+}

@@ -1,0 +1,258 @@
+package fairqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// maxOperations is how much etcd lets a transaction carry, unless it was started with
+// another --max-txn-ops.
+const maxOperations = 128
+
+// Place is a queue and how to stand in it.
+type Place struct {
+	Queue *Queue
+	Mode  Mode // Exclusive or Shared
+}
+
+// TooManyError says that a group has more places than one transaction can carry. Nothing was
+// written. Take fewer, or one lock that stands for several.
+type TooManyError struct {
+	Places int
+	Limit  int // 0 if it is lower than etcd's default of 128, and only etcd knows it
+}
+
+func (e *TooManyError) Error() string {
+	if e.Limit == 0 {
+		return fmt.Sprintf("etcdlock: %d names are more than this etcd's --max-txn-ops allows", e.Places)
+	}
+	return fmt.Sprintf("etcdlock: %d names, and a transaction of etcd can carry %d", e.Places, e.Limit)
+}
+
+// Group is several tickets in as many queues, taken in one transaction, so that all have the
+// same revision: whoever comes first is ahead in every queue, and no two groups wait for
+// each other. Its methods are like those of [Ticket].
+type Group struct {
+	tickets []*Ticket
+	// want is how many of them are wanted. What is too many is given up by Wait.
+	want int
+}
+
+// JoinAll puts a ticket into each of the queues, which must be different ones, at one
+// revision: one round trip, one raft entry. All are bound to one session, of source. With no places
+// it panics; with more than 128, or more than etcd allows, the error is a [*TooManyError].
+// Otherwise it is like [Queue.Join].
+func JoinAll(ctx context.Context, source session.Source, places ...Place) (*Group, error) {
+	return join(ctx, source, places, len(places))
+}
+
+// JoinAny is JoinAll for n of the places: Wait returns when n of the tickets are granted,
+// and gives up the others, in one transaction. Then [Group.Chosen] tells which.
+func JoinAny(ctx context.Context, source session.Source, n int, places ...Place) (*Group, error) {
+	return join(ctx, source, places, n)
+}
+
+func join(ctx context.Context, source session.Source, places []Place, n int) (*Group, error) {
+	if err := check(places, n); err != nil {
+		return nil, err
+	}
+	return withSession(ctx, source, func(s *session.Session) (*Group, error) {
+		tickets := make([]*Ticket, len(places))
+		for i, p := range places {
+			tickets[i] = p.Queue.newTicket(s, p.Mode, joinOptions{})
+			tickets[i].place = i
+		}
+		if err := joinTogether(ctx, tickets); err != nil {
+			return nil, tooMany(err, len(places))
+		}
+		return &Group{tickets: tickets, want: n}, nil
+	})
+}
+
+// TryAny takes tickets in n of the places, chosen at random among those in which nothing is in the
+// way, or returns [ErrBusy] if there are fewer, with nothing written: one read, and one
+// transaction if there are enough; both again if others are faster. Errors are as for JoinAll.
+func TryAny(ctx context.Context, source session.Source, n int, places ...Place) (*Group, error) {
+	if err := check(places[:min(n, len(places))], n); err != nil {
+		return nil, err
+	}
+	return withSession(ctx, source, func(s *session.Session) (*Group, error) {
+		tickets, err := tryTogether(ctx, s, places, n, joinOptions{})
+		if err != nil {
+			return nil, tooMany(err, n)
+		}
+		return &Group{tickets: tickets, want: n}, nil
+	})
+}
+
+func check(places []Place, n int) error {
+	switch {
+	case n < 1 || n > len(places):
+		panic(fmt.Sprintf("fairqueue: %d of %d places", n, len(places)))
+	case len(places) > maxOperations:
+		return &TooManyError{Places: len(places), Limit: maxOperations}
+	}
+	return nil
+}
+
+func tooMany(err error, places int) error {
+	if errors.Is(err, rpctypes.ErrTooManyOps) {
+		return &TooManyError{Places: places}
+	}
+	return err
+}
+
+// Key returns the key of the first ticket.
+func (g *Group) Key() string { return g.tickets[0].Key() }
+
+// Revision returns the create revision of all of them, which is their fencing token.
+func (g *Group) Revision() int64 { return g.tickets[0].Revision() }
+
+// Session returns the session that all are bound to.
+func (g *Group) Session() *session.Session { return g.tickets[0].session }
+
+// Chosen returns the indices of the places in which there are tickets, in ascending order.
+func (g *Group) Chosen() []int {
+	chosen := make([]int, len(g.tickets))
+	for i, t := range g.tickets {
+		chosen[i] = t.place
+	}
+	slices.Sort(chosen)
+	return chosen
+}
+
+// Granted reports whether Wait has nothing to wait for.
+func (g *Group) Granted() bool {
+	return len(g.tickets) == g.want && !slices.ContainsFunc(g.tickets, func(t *Ticket) bool { return !t.Granted() })
+}
+
+// Guards returns a guard for every ticket; give all of them to a transaction.
+func (g *Group) Guards() []clientv3.Cmp {
+	guards := make([]clientv3.Cmp, len(g.tickets))
+	for i, t := range g.tickets {
+		guards[i] = t.Guard()
+	}
+	return guards
+}
+
+// Wait waits until as many tickets as were asked for are granted together. Waiting for all
+// costs what it costs for each, one after the other, and one read more at the end; waiting
+// for any, one goroutine and one watch for each place, and a transaction. Otherwise it is
+// like [Ticket.Wait].
+func (g *Group) Wait(ctx context.Context) error {
+	err := g.wait(ctx)
+	if err == nil {
+		if err = g.Session().Err(); err == nil {
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		abandon(g.tickets)
+		return fmt.Errorf("tickets %s and others: %w", g.Key(), err)
+	}
+	return nil
+}
+
+func (g *Group) wait(ctx context.Context) error {
+	switch {
+	case g.Granted():
+		return nil
+	case g.want < len(g.tickets):
+		return g.waitForAny(ctx)
+	}
+	for _, t := range g.tickets {
+		if err := t.wait(ctx); err != nil {
+			return err
+		}
+	}
+	// Those granted first may be gone by now, and that all are there must be true at once.
+	reads := make([]clientv3.Op, len(g.tickets))
+	for i, t := range g.tickets {
+		reads[i] = clientv3.OpGet(t.me.key, clientv3.WithKeysOnly())
+	}
+	lists, _, err := read(ctx, g.Session(), reads...)
+	if err != nil {
+		return err
+	}
+	for i, t := range g.tickets {
+		if len(lists[i].entries) == 0 || !lists[i].entries[0].is(t.me) {
+			return ErrGone
+		}
+	}
+	return nil
+}
+
+// waitForAny waits in all queues at once, for the first of them.
+func (g *Group) waitForAny(ctx context.Context) error {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	type result struct {
+		ticket *Ticket
+		err    error
+	}
+	results := make(chan result, len(g.tickets))
+	var waiters sync.WaitGroup
+	for _, t := range g.tickets {
+		waiters.Go(func() { results <- result{t, t.wait(waiting)} })
+	}
+	var chosen []*Ticket
+	for len(chosen) < g.want {
+		r := <-results
+		if r.err != nil {
+			stop()
+			waiters.Wait()
+			return r.err
+		}
+		chosen = append(chosen, r.ticket)
+	}
+	stop()
+	waiters.Wait()
+	rest := slices.DeleteFunc(slices.Clone(g.tickets), func(t *Ticket) bool { return slices.Contains(chosen, t) })
+	if err := keep(ctx, chosen, rest); err != nil {
+		return err
+	}
+	g.tickets = chosen
+	return nil
+}
+
+// Leave gives all tickets up, in one transaction.
+func (g *Group) Leave(ctx context.Context) error { return g.failed(leave(ctx, g.tickets)) }
+
+// Linger gives them up in time d from now, as [Ticket.Linger] does.
+func (g *Group) Linger(ctx context.Context, d time.Duration) error {
+	return g.failed(linger(ctx, g.tickets, d))
+}
+
+func (g *Group) failed(err error) error {
+	if err != nil {
+		return fmt.Errorf("tickets %s and others: %w", g.Key(), err)
+	}
+	return nil
+}
+
+// Lost is like [Ticket.Lost]: the loss of any is the loss of all. It takes one goroutine and
+// one watch for each ticket.
+func (g *Group) Lost(ctx context.Context) error {
+	if len(g.tickets) == 1 {
+		return g.tickets[0].Lost(ctx)
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	losses := make(chan error, len(g.tickets))
+	var watchers sync.WaitGroup
+	for _, t := range g.tickets {
+		watchers.Go(func() { losses <- t.Lost(watching) })
+	}
+	defer watchers.Wait()
+	defer stop()
+	return <-losses
+}

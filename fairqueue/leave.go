@@ -1,0 +1,150 @@
+package fairqueue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// leave gives up, in one transaction, those of the tickets that have not been given up yet.
+func leave(ctx context.Context, tickets []*Ticket) error {
+	tickets = claimLeaving(tickets)
+	if len(tickets) == 0 {
+		return nil
+	}
+	// A context that hangs on the hold ends with it, which may be at this moment.
+	ctx, cancel := session.Grace(ctx)
+	defer cancel()
+	guards := make([]clientv3.Cmp, len(tickets))
+	deletes := make([]clientv3.Op, len(tickets))
+	for i, t := range tickets {
+		guards[i], deletes[i] = t.Guard(), clientv3.OpDelete(t.me.key)
+	}
+	s := tickets[0].session
+	var found, doubtful bool
+	err := s.Call(ctx, func(ctx context.Context) error {
+		answer, err := s.Client().Txn(ctx).If(guards...).Then(deletes...).Commit()
+		if err != nil {
+			doubtful = doubtful || session.Doubtful(err)
+			return err
+		}
+		found = answer.Succeeded
+		return nil
+	})
+	for _, t := range tickets {
+		if err != nil || !found && len(tickets) > 1 {
+			t.discard() // one may be gone, and the others not
+		} else {
+			t.forget()
+		}
+	}
+	if err == nil && !found && !doubtful {
+		return ErrGone
+	}
+	return err
+}
+
+func claimLeaving(tickets []*Ticket) []*Ticket {
+	var claimed []*Ticket
+	for _, t := range tickets {
+		if !t.left.Swap(true) {
+			claimed = append(claimed, t)
+		}
+	}
+	return claimed
+}
+
+func abandon(tickets []*Ticket) {
+	for _, t := range tickets {
+		t.abandon()
+	}
+}
+
+// keep gives up the rest, if those chosen are still there: otherwise ErrGone.
+func keep(ctx context.Context, chosen, rest []*Ticket) error {
+	s := chosen[0].session
+	var guards []clientv3.Cmp
+	var deletes []clientv3.Op
+	for _, t := range chosen {
+		guards = append(guards, t.Guard())
+	}
+	for _, t := range rest {
+		deletes = append(deletes, clientv3.OpDelete(t.me.key))
+	}
+	var found bool
+	err := s.Call(ctx, func(ctx context.Context) error {
+		answer, err := s.Client().Txn(ctx).If(guards...).Then(deletes...).Commit()
+		found = err == nil && answer.Succeeded
+		return err
+	})
+	switch {
+	case err != nil:
+		return err // the caller gives up everything
+	case !found:
+		return ErrGone
+	}
+	for _, t := range claimLeaving(rest) {
+		t.forget()
+	}
+	return nil
+}
+
+// Linger gives the ticket up in time d from now: until then others wait for it. Its key
+// moves to a lease of its own, so that it stays that long, and then goes, even if
+// this process ends first; the session only sees to it that it goes in time. Two round
+// trips, two raft entries. Errors are as for Leave; if etcd does not answer, the ticket
+// stays with the session for that time.
+func (t *Ticket) Linger(ctx context.Context, d time.Duration) error {
+	return linger(ctx, []*Ticket{t}, d)
+}
+
+func linger(ctx context.Context, tickets []*Ticket, d time.Duration) error {
+	tickets = claimLeaving(tickets)
+	if len(tickets) == 0 {
+		return nil
+	}
+	end := time.Now().Add(d)
+	err := moveToOwnLease(ctx, tickets, d)
+	for _, t := range tickets {
+		if errors.Is(err, ErrGone) && len(tickets) == 1 {
+			t.forget()
+			continue
+		}
+		t.session.DiscardAfter(time.Until(end), t.me.key, t.me.revision, t.forget)
+	}
+	return err
+}
+
+func moveToOwnLease(ctx context.Context, tickets []*Ticket, d time.Duration) error {
+	ctx, cancel := session.Grace(ctx)
+	defer cancel()
+	s := tickets[0].session
+	var lease *clientv3.LeaseGrantResponse
+	err := s.Call(ctx, func(ctx context.Context) (err error) {
+		lease, err = s.Client().Grant(ctx, int64((d+time.Second-1)/time.Second))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var found bool
+	err = s.Call(ctx, func(ctx context.Context) error {
+		var guards []clientv3.Cmp
+		var puts []clientv3.Op
+		for _, t := range tickets {
+			guards = append(guards, t.Guard())
+			puts = append(puts, clientv3.OpPut(t.me.key, t.value, clientv3.WithLease(lease.ID)))
+		}
+		answer, err := s.Client().Txn(ctx).If(guards...).Then(puts...).Commit()
+		found = err == nil && answer.Succeeded
+		return err
+	})
+	if err == nil && !found {
+		err = ErrGone
+	}
+	return err
+}

@@ -1,0 +1,106 @@
+package fairqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+var (
+	// ErrNotWaiting is returned by PassTo if the ticket to pass to is not in the queue.
+	ErrNotWaiting = errors.New("etcdlock: not waiting")
+
+	// ErrForeign is returned by PassTo if somebody stands in between who cannot be asked to
+	// join again, because its ticket is not a candidate of ours.
+	ErrForeign = errors.New("etcdlock: somebody else's ticket is in between")
+)
+
+// PassTo makes the ticket that chosen finds in the queue the next owner: one transaction
+// deletes t, which must be a granted [Candidate], and all those between it and the chosen
+// one, so that nobody else can own in between. Those passed over find their tickets gone
+// ([ErrGone] from Wait) and are expected to join again. One read and one transaction; again
+// if the queue changed meanwhile.
+//
+// chosen is given those behind t, in order, and returns the index of one or -1. Nothing has
+// changed if the error is ErrNotWaiting or [ErrForeign], or one that wraps [ErrGone], which
+// says that t itself is. If ctx ends before etcd answers, it may have happened or not: then t is given
+// up in the background. It is also given up on success.
+func (t *Ticket) PassTo(ctx context.Context, chosen func(behind []Entry) int) error {
+	err := t.passTo(ctx, chosen)
+	if err != nil {
+		return fmt.Errorf("ticket %s: %w", t.me.key, err)
+	}
+	return nil
+}
+
+func (t *Ticket) passTo(ctx context.Context, chosen func([]Entry) int) error {
+	if t.mode != Candidate {
+		panic("fairqueue: only candidates can be passed over")
+	}
+	doubtful := false
+	for {
+		behind, err := t.behind(ctx)
+		switch {
+		case errors.Is(err, ErrGone) && doubtful:
+			t.left.Store(true)
+			t.forget() // an attempt whose answer was lost had been applied
+			return nil
+		case err != nil:
+			return err
+		}
+		index := chosen(behind)
+		if index < 0 || index >= len(behind) {
+			return ErrNotWaiting
+		}
+		conditions := []clientv3.Cmp{t.Guard(), guardOf(behind[index])}
+		deletes := []clientv3.Op{clientv3.OpDelete(t.me.key)}
+		for _, e := range behind[:index] {
+			if _, _, ours := t.queue.space.parts(e.Key); e.Mode != Candidate || !ours {
+				return fmt.Errorf("%w: %s", ErrForeign, e.Key)
+			}
+			conditions = append(conditions, guardOf(e))
+			deletes = append(deletes, clientv3.OpDelete(e.Key))
+		}
+		var done bool
+		err = t.session.Call(ctx, func(ctx context.Context) error {
+			answer, err := t.session.Client().Txn(ctx).If(conditions...).Then(deletes...).Commit()
+			doubtful = doubtful || session.Doubtful(err)
+			done = err == nil && answer.Succeeded
+			return err
+		})
+		switch {
+		case err != nil && doubtful:
+			t.abandon()
+			return err
+		case err != nil:
+			return err
+		case done:
+			t.left.Store(true)
+			t.forget()
+			return nil
+		}
+	}
+}
+
+// behind reads who stands behind t, in order.
+func (t *Ticket) behind(ctx context.Context) ([]Entry, error) {
+	var err error
+	var entries []Entry
+	if entries, err = t.queue.Entries(ctx); err != nil {
+		return nil, err
+	}
+	for i, e := range entries {
+		if e.Key == t.me.key && e.Revision == t.me.revision {
+			return entries[i+1:], nil
+		}
+	}
+	return nil, ErrGone
+}
+
+func guardOf(e Entry) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(e.Key), "=", e.Revision)
+}

@@ -1,0 +1,293 @@
+package fairqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// A ticket for permits has a weight. It is granted when the weights of all ahead of it,
+// waiting or not, and its own are no more than the size. As those ahead can only vanish,
+// that stays true, and as those who wait count as well, nobody overtakes.
+//
+// So who owns can be told from the keys alone. What cannot is when: a ticket may come to
+// own without that anything happened to it. Therefore the first in line that does not own
+// watches all ahead of it, and every other one watches its predecessor, which says so with
+// a put when it comes to own after having waited.
+
+// SizeError says that a semaphore was used with another size than the one agreed on, or
+// for more permits than there are.
+type SizeError struct {
+	Asked  int64 // the size given, or the number of permits
+	Agreed int64 // the size in etcd
+	Weight bool  // whether it is about the number of permits
+}
+
+func (e *SizeError) Error() string {
+	if e.Weight {
+		return fmt.Sprintf("etcdlock: %d permits asked for, and there are %d in all", e.Asked, e.Agreed)
+	}
+	return fmt.Sprintf("etcdlock: the semaphore has size %d, not %d; its size is changed with Resize", e.Agreed, e.Asked)
+}
+
+// permitState is what only tickets for permits have.
+type permitState struct {
+	weight int64
+	size   int64    // last known
+	ahead  []string // keys, if crowded
+}
+
+func (p *permitState) tooHeavy() error {
+	return &SizeError{Asked: p.weight, Agreed: p.size, Weight: true}
+}
+
+// JoinPermits puts a ticket for weight permits of the given size's semaphore at the end of
+// the queue: one round trip, one raft entry. The first to come sets the size; who comes
+// with another gets a [*SizeError], unless [Queue.Resize] has replaced it. If weight is more
+// than the size, that error comes from here or, after a Resize, from Wait. Otherwise it is
+// like [Queue.Join].
+//
+// The ticket's Wait costs one transaction more than others do if it has had to wait.
+func (q *Queue) JoinPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
+	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
+		return q.joinPermits(ctx, s, weight, size)
+	})
+	return ticketOr(t, q, err)
+}
+
+// TryPermits is JoinPermits only if that is granted at once. Otherwise the error is
+// [ErrBusy], with nothing written: one linearizable read, and one transaction if there was
+// room; both again if somebody joined in between.
+func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
+	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
+		for {
+			at, err := q.room(ctx, s, weight, size)
+			if err != nil {
+				return nil, err
+			}
+			all := q.space.all()
+			t, err := q.joinPermits(ctx, s, weight, size,
+				clientv3.Compare(clientv3.CreateRevision(all.first), "<", at+1).WithRange(all.end))
+			if !errors.Is(err, ErrBusy) {
+				return t, err
+			}
+		}
+	})
+	return ticketOr(t, q, err)
+}
+
+// room returns ErrBusy if there is none, and otherwise the revision at which there was.
+func (q *Queue) room(ctx context.Context, s *session.Session, weight, size int64) (at int64, err error) {
+	all := q.space.all()
+	lists, at, err := read(ctx, s, clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly()))
+	if err != nil {
+		return 0, err
+	}
+	c := censusOf(q.space, lists[0].entries, at, size)
+	// One who comes now would be behind all of them.
+	switch v, _, _ := q.space.count(entry{revision: math.MaxInt64}, weight, c); v {
+	case granted, tooHeavy, gone: // of the last two joinPermits tells
+		return at, nil
+	}
+	return 0, ErrBusy
+}
+
+func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, size int64, conditions ...clientv3.Cmp) (*Ticket, error) {
+	t := q.newTicket(s, permit, joinOptions{number: weight})
+	t.permit = &permitState{weight: weight, size: size}
+	agreed := q.space.sizes().all()
+	record := clientv3.OpTxn(
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(agreed.first), "=", 0).WithRange(agreed.end)},
+		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size, size), "{}")}, nil)
+	response, found, err := create(ctx, []*Ticket{t}, append(conditions, t.absent()), []clientv3.Op{
+		record, t.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), t.start(joinLimit)})
+	if err != nil {
+		return nil, err
+	}
+	t.seen, t.verdict = response.Header.Revision, askFurther
+	if !found {
+		if err := q.space.agree(response.Responses[2].GetResponseRange().Kvs, size); err != nil {
+			t.abandon()
+			return nil, err
+		}
+		if queue := response.Responses[3].GetResponseRange(); !queue.More {
+			t.reckon(censusOf(q.space, entriesOf(queue.Kvs), t.seen, size))
+		} else if len(conditions) > 0 {
+			t.verdict = granted // as there was room and nobody came in between
+		}
+	}
+	if t.verdict == tooHeavy {
+		t.abandon()
+		return nil, t.permit.tooHeavy()
+	}
+	return t, nil
+}
+
+// census is what is known of a queue of permits.
+type census struct {
+	revision int64
+	// size is how much may be granted, peak the most that it ever was: who is within
+	// that may have been granted before the size was reduced.
+	size, peak int64
+	// first are tickets from the head of the queue, in order; whole says that it goes on
+	// to the asker and includes it.
+	first []entry
+	whole bool
+	// last are the asker and, before it, others in falling order, if not whole.
+	last []entry
+}
+
+// censusOf makes one of all keys under the prefix. The size is the one given if they do not
+// tell it, because somebody deleted it.
+func censusOf(s space, all []entry, revision, size int64) census {
+	c := census{revision: revision, whole: true, first: all}
+	slices.SortFunc(c.first, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
+	c.size, c.peak = s.sizeIn(all, size)
+	return c
+}
+
+// count tells what a census means for a ticket of the given weight: granted, blocked by its
+// predecessor, which waits itself, or crowded by those ahead, all of which may own.
+func (s space) count(me entry, weight int64, c census) (v verdict, predecessor entry, ahead []string) {
+	if weight > c.size {
+		return tooHeavy, entry{}, nil
+	}
+	nearby := c.last
+	if c.whole {
+		nearby = c.first
+	}
+	present := me.key == ""
+	for _, e := range nearby {
+		if e.is(me) {
+			present = true
+		} else if _, ok := s.mode(e.key); ok && e.revision < me.revision && e.revision > predecessor.revision {
+			predecessor = e
+		}
+	}
+	switch {
+	case !present:
+		return gone, entry{}, nil
+	case predecessor.key == "" && !c.whole:
+		return askFurther, entry{}, nil
+	}
+	sum := int64(0)
+	for _, e := range c.first {
+		if _, ok := s.mode(e.key); !ok || e.revision >= me.revision {
+			continue
+		}
+		ahead = append(ahead, e.key)
+		if sum += s.weight(e.key, c.peak); sum > c.peak {
+			return blocked, predecessor, nil // it, or one before it, waits
+		}
+	}
+	switch {
+	case !c.whole && !slices.ContainsFunc(c.first, predecessor.is):
+		return askFurther, entry{}, nil
+	case sum+weight <= c.size:
+		return granted, entry{}, nil
+	}
+	return crowded, entry{}, ahead
+}
+
+// weight of a ticket; one of another kind takes all there is.
+func (s space) weight(key string, all int64) int64 {
+	if mode, _ := s.mode(key); mode == permit {
+		if _, n, ok := s.parts(key); ok && n > 0 && n <= all {
+			return n
+		}
+	}
+	return all + 1
+}
+
+// count asks how things stand, at revision least or later, as look does for others.
+func (t *Ticket) count(ctx context.Context, least int64) error {
+	local := true
+	for limit := int64(joinLimit); ; {
+		c, err := t.take(ctx, limit, local)
+		switch {
+		case err != nil:
+			return err
+		case c.revision < max(least, t.me.revision):
+			if !local {
+				return fmt.Errorf("etcd went back from revision %d to %d", max(least, t.me.revision), c.revision)
+			}
+			local = false
+			continue
+		}
+		if t.reckon(c); t.verdict != askFurther {
+			return nil
+		}
+		if limit == 0 {
+			panic("fairqueue: an unlimited answer was cut off")
+		}
+		limit = 0
+	}
+}
+
+func (t *Ticket) reckon(c census) {
+	v, predecessor, ahead := t.queue.space.count(t.me, t.permit.weight, c)
+	t.seen = c.revision
+	t.hear(v, predecessor)
+	t.permit.size, t.permit.ahead = c.size, ahead
+}
+
+// take reads the head of the queue, its end as far as the ticket, and the size.
+func (t *Ticket) take(ctx context.Context, limit int64, local bool) (census, error) {
+	s := t.queue.space
+	all, agreed := s.all(), s.sizes().all()
+	sorted := func(order clientv3.SortOrder, limit int64) clientv3.Op {
+		return clientv3.OpGet(all.first, append(permit.readOptions(local), clientv3.WithRange(all.end),
+			clientv3.WithSort(clientv3.SortByCreateRevision, order),
+			clientv3.WithMaxCreateRev(t.me.revision), clientv3.WithLimit(limit))...)
+	}
+	lists, revision, err := read(ctx, t.session,
+		clientv3.OpGet(agreed.first, append(permit.readOptions(local), clientv3.WithRange(agreed.end))...),
+		sorted(clientv3.SortAscend, limit),
+		sorted(clientv3.SortDescend, min(limit, 3))) // with one to spare for a key of another kind
+	if err != nil {
+		return census{}, err
+	}
+	c := census{revision: revision, first: lists[1].entries, whole: !lists[1].more, last: lists[2].entries}
+	c.size, c.peak = s.sizeIn(lists[0].entries, t.permit.size)
+	return c, nil
+}
+
+// permitObstacle is what a ticket for permits waits for: its predecessor's put or
+// deletion, or the deletion of any ahead of it, or of the size.
+func (t *Ticket) permitObstacle() obstacle {
+	verdict, before := t.verdict, t.nearest
+	o := obstacle{
+		span: span{first: before.key},
+		puts: true,
+		ends: func(e *clientv3.Event) bool { return e.Kv.ModRevision > before.revision },
+		stands: func(ctx context.Context, least int64) (bool, int64, error) {
+			err := t.count(ctx, least)
+			return err == nil && t.verdict == verdict && t.nearest == before, t.seen, err
+		},
+	}
+	if verdict == crowded {
+		o.span, o.puts = t.queue.space.all(), false
+		o.ends = func(e *clientv3.Event) bool {
+			key := string(e.Kv.Key)
+			_, _, resized := t.queue.space.sizeOf(key)
+			return resized || slices.Contains(t.permit.ahead, key)
+		}
+	}
+	return o
+}
+
+// wakeNext lets the next in line know that t owns from now on, if that one may have seen t
+// waiting.
+func (t *Ticket) wakeNext(ctx context.Context) error {
+	if t.mode != permit || t.seen == t.me.revision {
+		return nil
+	}
+	return t.Set(ctx, t.value)
+}

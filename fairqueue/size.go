@@ -1,0 +1,158 @@
+package fairqueue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// The size of a semaphore is in the name of a key, so that its change is a deletion, which
+// one who watches for deletions of tickets sees as well. The key has no lease: the size is
+// agreed on until it is changed, whoever comes and goes.
+const sizeFolder = "size"
+
+// sizesKept is how many replaced sizes are remembered.
+const sizesKept = 32
+
+// agreement is the value of that key.
+type agreement struct {
+	Replaced []int64 `json:"replaced,omitempty"`
+}
+
+func (s space) sizes() space { return s + sizeFolder + "/" }
+
+func (s space) sizeKey(size, peak int64) string {
+	return string(s.sizes()) + strconv.FormatInt(size, 10) + "-" + strconv.FormatInt(peak, 10)
+}
+
+func (s space) sizeOf(key string) (size, peak int64, ok bool) {
+	name, ok := strings.CutPrefix(key, string(s.sizes()))
+	if !ok {
+		return 0, 0, false
+	}
+	first, second, _ := strings.Cut(name, "-")
+	size, err := strconv.ParseInt(first, 10, 64)
+	if err != nil {
+		return 0, 0, false
+	}
+	peak, err = strconv.ParseInt(second, 10, 64)
+	return size, peak, err == nil && 0 < size && size <= peak
+}
+
+// sizeIn finds the size among keys; without one it is the size given.
+func (s space) sizeIn(keys []entry, size int64) (agreed, peak int64) {
+	for _, e := range keys {
+		if agreed, peak, ok := s.sizeOf(e.key); ok {
+			return agreed, peak
+		}
+	}
+	return size, size
+}
+
+// agree says whether size is the one agreed on, or was once.
+func (s space) agree(kvs []*mvccpb.KeyValue, size int64) error {
+	for _, kv := range kvs {
+		agreed, _, ok := s.sizeOf(string(kv.Key))
+		if !ok || agreed == size {
+			continue
+		}
+		var a agreement
+		if json.Unmarshal(kv.Value, &a) != nil || !slices.Contains(a.Replaced, size) {
+			return &SizeError{Asked: size, Agreed: agreed}
+		}
+	}
+	return nil
+}
+
+// Resize changes the size of the semaphore at the queue, for good and for everybody: one
+// read and one transaction, again if somebody else does the same. If there are more permits
+// then, waiters get them at once, in order. If there are fewer, nobody's is taken away, but
+// no more are granted until enough have been given back; waiters for more than there are
+// fail. Who still uses a replaced size goes by the new one; the last 32 of them are remembered. A size that
+// is not positive panics.
+func (q *Queue) Resize(ctx context.Context, size int64) error {
+	if size <= 0 {
+		panic("etcdlock: the size of a semaphore must be positive")
+	}
+	s, err := q.source.Session(ctx)
+	if err != nil {
+		return fmt.Errorf("queue %s: %w", q.space, err)
+	}
+	for done := false; !done && err == nil; {
+		err = s.Call(ctx, func(ctx context.Context) error {
+			done, err = q.resize(ctx, s.Client(), size)
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("queue %s: %w", q.space, err)
+	}
+	return nil
+}
+
+func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64) (done bool, err error) {
+	folder := q.space.sizes().all()
+	old, err := client.Get(ctx, folder.first, clientv3.WithRange(folder.end))
+	if err != nil {
+		return false, err
+	}
+	peak := size
+	var a agreement
+	var deletes []clientv3.Op
+	for _, kv := range old.Kvs {
+		replaced, most, ok := q.space.sizeOf(string(kv.Key))
+		if ok && replaced == size {
+			return true, nil
+		}
+		if ok {
+			_ = json.Unmarshal(kv.Value, &a) // what is unreadable has nothing to say
+			a.Replaced = append(a.Replaced, replaced)
+			peak = max(peak, most)
+		}
+		deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
+	}
+	a.Replaced = a.Replaced[max(0, len(a.Replaced)-sizesKept):]
+	value, err := json.Marshal(a)
+	if err != nil {
+		return false, err
+	}
+	answer, err := client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(folder.first), "<", old.Header.Revision+1).WithRange(folder.end)).
+		Then(append(deletes, clientv3.OpPut(q.space.sizeKey(size, peak), string(value)))...).
+		Commit()
+	return err == nil && answer.Succeeded, err
+}
+
+// Sizes follows the size of the semaphore at the queue: first as it is, then every change
+// of it; 0 means that nobody has used it yet. Like [Queue.Follow] it ends with ctx.
+func (q *Queue) Sizes(ctx context.Context) iter.Seq2[int64, error] {
+	sizes := *q
+	sizes.space = q.space.sizes()
+	return func(yield func(int64, error) bool) {
+		last := int64(-1)
+		for entries, err := range sizes.Follow(ctx) {
+			size := int64(0)
+			for _, e := range entries {
+				if agreed, _, ok := q.space.sizeOf(e.Key); ok {
+					size = agreed
+				}
+			}
+			if err == nil && size == last {
+				continue
+			}
+			if err == nil {
+				last = size
+			}
+			if !yield(size, err) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package session
+
+import (
+	"context"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Change is what happened to a session, for [WithOnChange].
+type Change struct {
+	Lease clientv3.LeaseID
+	State State // the new one
+	Err   error // why; nil if the session is live again
+}
+
+// WithOnChange makes the session call f when its state changes: to AtRisk when a renewal
+// is overdue, back to Live when one is answered, and in the end, once, to Lost or Closed.
+// f is called from goroutines of the session, so it must not block; the last call may
+// come while Close is returning. It is for telling people: what must stop with the
+// session hangs on its Context. The default is none.
+func WithOnChange(f func(Change)) Option {
+	return optionFunc(func(o *options) { o.change = f })
+}
+
+// tell reports a change between Live and AtRisk, from the goroutine that renews.
+func (s *Session) tell(told *State, now State, why error) {
+	if s.change == nil || now == *told || (now != Live && now != AtRisk) {
+		return
+	}
+	*told = now
+	s.change(Change{Lease: s.lease, State: now, Err: why})
+}
+
+// tellEnd arranges for the end to be reported.
+func (s *Session) tellEnd() {
+	if s.change == nil {
+		return
+	}
+	context.AfterFunc(s.ctx, func() {
+		err := context.Cause(s.ctx)
+		s.change(Change{Lease: s.lease, State: stateOf(err, 0, s.ttl), Err: err})
+	})
+}
