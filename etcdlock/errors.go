@@ -35,16 +35,39 @@ var (
 	// Refuse what it came with.
 	ErrStale = errors.New("etcdlock: stale token")
 
+	// ErrNotHeld is returned by RequireHeld if the context does not come from a hold of
+	// that name. It is a mistake in the program.
+	ErrNotHeld = errors.New("etcdlock: not held")
+
+	// ErrUpgrade is returned by RWMutex.Lock and TryLock if the context comes from a shared hold of
+	// the same lock. It would wait for itself; and if two readers did so, each would wait
+	// for the other for ever. Unlock first, and look again at what was read.
+	ErrUpgrade = errors.New("etcdlock: a reader cannot become a writer")
+
+	// ErrNoLeader is returned by Election.Leader if there is none.
+	ErrNoLeader = errors.New("etcdlock: no leader")
+
+	// ErrUnhealthy is the end of a term whose holder failed its own health check.
+	ErrUnhealthy = errors.New("etcdlock: unhealthy")
+
 	// ErrInvalidName is returned by the first call on a lock whose name cannot be one:
 	// empty, longer than 512 bytes, or not UTF-8. Nothing has been sent to etcd.
 	ErrInvalidName = errors.New("etcdlock: invalid name")
 )
 
+// SizeError says that a semaphore was used with another size than the one agreed on, or for
+// more permits than there are. It has both numbers.
+type SizeError = fairqueue.SizeError
+
+// TooManyError says that several locks are more than one transaction of etcd can carry. It
+// has both numbers. Nothing has been locked.
+type TooManyError = fairqueue.TooManyError
+
 // Error is what the calls of this package fail with: which operation on which lock,
 // and why. Use errors.Is on it for the sentinels, the context's errors and those of
 // etcd (rpctypes).
 type Error struct {
-	Op   string // "lock", "trylock", "unlock", "txn", "ensure" or "do"
+	Op   string // "lock", "trylock", "rlock", "unlock", "txn", "ensure", "do", "campaign", ...
 	Name string // as given to the constructor
 	Err  error
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/etcdlock/locks/fairqueue"
 )
 
 // watchAfter is how old a hold must be for a watch on its key: most are shorter, and
@@ -27,8 +25,9 @@ type Token int64
 // Hold is one ownership of a lock, from Lock to Unlock or loss. It is safe for
 // concurrent use.
 type Hold struct {
-	name   string
-	ticket *fairqueue.Ticket
+	lock  *lock
+	claim claim
+	since time.Time
 
 	// ctx ends with the hold and carries why. It is handed out, and ends the watch.
 	ctx    context.Context
@@ -38,15 +37,27 @@ type Hold struct {
 	watch   *time.Timer   // starts to observe
 	watched chan struct{} // closed when it has ended
 
+	shared   atomic.Bool
+	slot     int     // of a semaphore's permit, or -1
+	tenure   *tenure // if it can be entered again
 	unlocked atomic.Bool
 }
 
-func newHold(ctx context.Context, name string, ticket *fairqueue.Ticket) *Hold {
-	h := &Hold{name: name, ticket: ticket, watched: make(chan struct{})}
-	h.ctx, h.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	s := ticket.Session()
+func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
+	h := &Hold{lock: l, claim: c, since: time.Now(), watched: make(chan struct{}), slot: -1}
+	h.shared.Store(len(l.covers) == 1 && l.covers[0].shared)
+	h.ctx, h.end = context.WithCancelCause(carry(context.WithoutCancel(ctx), h))
+	s := c.Session()
 	h.detach = context.AfterFunc(s.Context(), func() { h.end(s.Err()) })
 	h.watch = time.AfterFunc(watchAfter, h.observe)
+	if len(l.opts.hooks) > 0 {
+		context.AfterFunc(h.ctx, func() {
+			if err := context.Cause(h.ctx); !errors.Is(err, ErrUnlocked) {
+				l.opts.lost(h, time.Since(h.since), err)
+			}
+		})
+		l.opts.acquired(h, h.since.Sub(began))
+	}
 	return h
 }
 
@@ -54,7 +65,7 @@ func newHold(ctx context.Context, name string, ticket *fairqueue.Ticket) *Hold {
 func (h *Hold) observe() {
 	defer close(h.watched)
 	for h.ctx.Err() == nil {
-		if err := h.ticket.Lost(h.ctx); errors.Is(err, ErrLost) {
+		if err := h.claim.Lost(h.ctx); errors.Is(err, ErrLost) {
 			h.end(err)
 			return
 		}
@@ -69,13 +80,13 @@ func (h *Hold) observe() {
 }
 
 // Name returns the name of the lock.
-func (h *Hold) Name() string { return h.name }
+func (h *Hold) Name() string { return h.lock.name }
 
-// Key returns the key in etcd that stands for this hold.
-func (h *Hold) Key() string { return h.ticket.Key() }
+// Key returns the key in etcd that stands for this hold; of several, the first.
+func (h *Hold) Key() string { return h.claim.Key() }
 
 // Token returns the fencing token. It never changes, whatever happens to the hold.
-func (h *Hold) Token() Token { return Token(h.ticket.Revision()) }
+func (h *Hold) Token() Token { return Token(h.claim.Revision()) }
 
 // Done returns a channel that is closed when the hold ends: by Unlock, or by loss, before
 // anybody else can have the lock unless its key or lease was removed by hand.
@@ -86,7 +97,7 @@ func (h *Hold) Done() <-chan struct{} { return h.ctx.Done() }
 // at the clock, so it is right even after the process was stopped. No request is made.
 func (h *Hold) Err() error {
 	if h.ctx.Err() == nil {
-		if err := h.ticket.Session().Err(); err != nil {
+		if err := h.claim.Session().Err(); err != nil {
 			h.end(err)
 		}
 	}
@@ -99,7 +110,7 @@ func (h *Hold) Context() context.Context { return h.ctx }
 
 // Deadline returns the instant until which the hold may be trusted without further
 // news from etcd. Renewals move it on. See [Hold.Ensure].
-func (h *Hold) Deadline() time.Time { return h.ticket.Session().Deadline() }
+func (h *Hold) Deadline() time.Time { return h.claim.Session().Deadline() }
 
 // Ensure returns nil if the hold may be trusted for at least d from now, after renewing
 // its session if need be (one request, and none if there is that much left). Use it
@@ -107,7 +118,7 @@ func (h *Hold) Deadline() time.Time { return h.ticket.Session().Deadline() }
 // with the end of the hold, or, if d is more than the session's TTL less its margin, with
 // an error that says so: then a longer TTL is needed.
 func (h *Hold) Ensure(ctx context.Context, d time.Duration) error {
-	return failed("ensure", h.name, h.ensure(ctx, d))
+	return failed("ensure", h.lock.name, h.ensure(ctx, d))
 }
 
 func (h *Hold) ensure(ctx context.Context, d time.Duration) error {
@@ -117,20 +128,33 @@ func (h *Hold) ensure(ctx context.Context, d time.Duration) error {
 	if time.Until(h.Deadline()) >= d {
 		return nil
 	}
-	if err := h.ticket.Session().Renew(ctx); err != nil {
+	if err := h.claim.Session().Renew(ctx); err != nil {
 		return err
 	}
 	if left := time.Until(h.Deadline()); left < d {
 		return fmt.Errorf("a session of TTL %v can be trusted for %v at most, not for %v",
-			h.ticket.Session().TTL(), left.Round(time.Millisecond), d)
+			h.claim.Session().TTL(), left.Round(time.Millisecond), d)
 	}
 	return h.Err()
 }
 
 // Guard returns a comparison that makes an etcd transaction take effect only while this
 // hold exists on the server, whatever this process believes. For a transaction that
-// consists of nothing else, [Hold.Txn] tells a loss from other failed comparisons.
-func (h *Hold) Guard() clientv3.Cmp { return h.ticket.Guard() }
+// consists of nothing else, [Hold.Txn] tells a loss from other failed comparisons. If the hold
+// has several keys (of a Multi, of AnyN, of a numbered permit), it is about the first only: use Guards.
+func (h *Hold) Guard() clientv3.Cmp { return h.claim.Guards()[0] }
+
+// Guards returns one comparison for every key of the hold, to be given to a transaction
+// together; most holds have one.
+func (h *Hold) Guards() []clientv3.Cmp { return h.claim.Guards() }
+
+// Shared reports whether others may hold the lock at the same time: readers, or a writer
+// that has been downgraded. Permits of a semaphore do not count.
+func (h *Hold) Shared() bool { return h.shared.Load() }
+
+// Slot returns the number of a semaphore's permit, from 0 to size - 1, which nobody else has
+// at the same time. ok is false for other holds, and for semaphores without [WithSlots].
+func (h *Hold) Slot() (number int, ok bool) { return max(h.slot, 0), h.slot >= 0 }
 
 // Unlock ends the hold and lets the next in line have the lock: one round trip. Only the
 // first call does anything; later ones return nil.
@@ -139,6 +163,9 @@ func (h *Hold) Guard() clientv3.Cmp { return h.ticket.Guard() }
 // error wraps [ErrLost] (or [ErrClosed]), and nothing of a new owner's is touched. If etcd does not answer before ctx ends, the error wraps ctx's,
 // and the session goes on releasing in the background until that is confirmed or its
 // lease is over. Even if ctx is over, or ends with the hold, etcd gets a quarter of a second.
+//
+// With [WithMinHold], and before that time is over, it returns at once all the same, but the
+// lock stays taken until then; that costs two round trips.
 func (h *Hold) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
 		return nil
@@ -146,12 +173,24 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	lost := context.Cause(h.ctx) // a loss that only the clock knows of shows in Leave
 	h.detach()
 	h.end(ErrUnlocked)
-	err := h.ticket.Leave(ctx)
-	if !h.watch.Stop() {
+	err := h.release(ctx)
+	if h.watch != nil && !h.watch.Stop() {
 		<-h.watched
 	}
 	if lost != nil {
 		err = lost
 	}
-	return failed("unlock", h.name, err)
+	err = failed("unlock", h.lock.name, err)
+	h.lock.opts.released(h, time.Since(h.since), err)
+	return err
+}
+
+func (h *Hold) release(ctx context.Context) error {
+	if h.tenure != nil {
+		return h.tenure.leave(ctx)
+	}
+	if left := h.lock.opts.minHold - time.Since(h.since); left > 0 {
+		return h.claim.Linger(ctx, left)
+	}
+	return h.claim.Leave(ctx)
 }

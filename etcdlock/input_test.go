@@ -150,7 +150,7 @@ func TestNilArgumentsPanicWithTheReason(t *testing.T) {
 		//nolint:staticcheck // what it is about
 		_, _ = etcdlock.NewMutex(s, "orders").Lock(nil)
 	})
-	require.PanicsWithValue(t, "etcdlock: a Mutex is made with NewMutex", func() {
+	require.PanicsWithValue(t, "etcdlock: a lock is made with its constructor", func() {
 		_, _ = new(etcdlock.Mutex).Lock(context.Background())
 	})
 }

@@ -43,13 +43,13 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) err
 		unlockErr := h.Unlock(bounded)
 		switch {
 		case errors.Is(lost, ErrLost), errors.Is(lost, ErrClosed):
-			err = errors.Join(err, failed("do", h.name, lost))
-		case errors.Is(unlockErr, ErrLost) && h.ticket.Session().Err() == nil:
+			err = errors.Join(err, failed("do", h.lock.name, lost))
+		case errors.Is(unlockErr, ErrLost) && h.claim.Session().Err() == nil:
 			// The key was gone; a session that ends while we release is another matter.
 			err = errors.Join(err, unlockErr)
 		}
 	}()
-	fnCtx, cancel := context.WithCancelCause(ctx)
+	fnCtx, cancel := context.WithCancelCause(carry(ctx, h))
 	defer cancel(nil)
 	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
 	return fn(fnCtx, h)

@@ -12,9 +12,8 @@ import (
 // its own. It is not re-entrant: who locks a name twice waits for itself. It is safe
 // for concurrent use.
 type Mutex struct {
-	name  string
+	lock
 	queue *fairqueue.Queue
-	err   error // of the name
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -23,13 +22,10 @@ var _ Locker = (*Mutex)(nil)
 // src. No request is made; a name that cannot be one is reported by the first call
 // ([ErrInvalidName]). A nil src panics.
 func NewMutex(src session.Source, name string, opts ...Option) *Mutex {
-	o := collect(opts)
-	prefix, err := o.prefix(name)
-	return &Mutex{name: name, queue: fairqueue.New(src, prefix, o.queue...), err: err}
+	o := collect("a Mutex", opts)
+	l, prefix := newLock(o, name, false)
+	return &Mutex{lock: l, queue: fairqueue.New(src, prefix, o.queue...)}
 }
-
-// Name returns the name given to [NewMutex].
-func (m *Mutex) Name() string { return m.name }
 
 // Lock waits in line until it has the lock or ctx ends: one round trip if the lock is
 // free. ctx bounds the wait, not the hold.
@@ -41,34 +37,20 @@ func (m *Mutex) Name() string { return m.name }
 // session, and no deadline in ctx, it gives up after 10 s. Other trouble that may pass, such as a member
 // that is down, a change of leader or too many requests, is not reported but waited out.
 func (m *Mutex) Lock(ctx context.Context) (*Hold, error) {
-	return m.take(ctx, "lock", m.queue.Join)
+	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
+		return ticketClaim(m.queue.Join(ctx, fairqueue.Exclusive))
+	})
 }
 
 // TryLock takes the lock only if it is free and nobody waits for it. Otherwise the
 // error is [ErrBusy], after a single read, which costs etcd no raft entry. Taking it
 // costs one transaction more. Other errors are as for Lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Hold, error) {
-	return m.take(ctx, "trylock", m.queue.TryJoin)
+	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
+		return ticketClaim(m.queue.TryJoin(ctx, fairqueue.Exclusive))
+	})
 }
 
-type joinFunc func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error)
-
-func (m *Mutex) take(ctx context.Context, op string, join joinFunc) (*Hold, error) {
-	if m.queue == nil {
-		panic("etcdlock: a Mutex is made with NewMutex")
-	}
-	if ctx == nil {
-		panic("etcdlock: nil context")
-	}
-	if m.err != nil {
-		return nil, failed(op, m.name, m.err)
-	}
-	ticket, err := join(ctx, fairqueue.Exclusive)
-	if err != nil {
-		return nil, failed(op, m.name, err)
-	}
-	if err := ticket.Wait(ctx); err != nil {
-		return nil, failed(op, m.name, err)
-	}
-	return newHold(ctx, m.name, ticket), nil
+func (m *Mutex) place() (fairqueue.Place, *lock) {
+	return fairqueue.Place{Queue: m.queue, Mode: fairqueue.Exclusive}, &m.lock
 }

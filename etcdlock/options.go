@@ -1,8 +1,10 @@
 package etcdlock
 
 import (
+	"context"
 	"fmt"
 	"net/url"
+	"time"
 	"unicode/utf8"
 
 	"github.com/etcdlock/locks/fairqueue"
@@ -24,6 +26,14 @@ type options struct {
 	namespace string
 	raw       bool
 	queue     []fairqueue.Option
+	hooks     []*Hooks
+	minHold   time.Duration
+
+	kind     string // of lock, for which they are
+	slots    bool
+	priority int
+	health   func(context.Context) error
+	every    time.Duration
 }
 
 // WithNamespace sets what the names of locks are prefixed with in etcd: the queue of
@@ -49,8 +59,34 @@ func WithLabel(label string) Option {
 	return optionFunc(func(o *options) { o.queue = append(o.queue, fairqueue.WithLabel(label)) })
 }
 
-func collect(opts []Option) options {
-	o := options{namespace: defaultNamespace}
+// WithMinHold makes a release take effect no earlier than d after the grant, even if the
+// session is closed or the process ends in between. It is for jobs that must not run twice
+// although clocks differ: the first to come does the job and is done long before the last one
+// tries. If the holder crashes, the lock is free when its session's TTL is over, as
+// always. The default is 0.
+func WithMinHold(d time.Duration) Option {
+	return optionFunc(func(o *options) { o.minHold = d })
+}
+
+// WithSlots numbers the permits of a [Semaphore]: [Hold.Slot] then tells a number from 0 to
+// size - 1 that no other holder has, for those who shard work by it. Only for permits of
+// weight 1. It costs one read and one transaction more for each. The default is no numbers.
+func WithSlots() Option {
+	return special("a Semaphore", "WithSlots", func(o *options) { o.slots = true })
+}
+
+// special is an option that only one kind of lock heeds. Others panic.
+func special(kind, name string, apply func(*options)) Option {
+	return optionFunc(func(o *options) {
+		if o.kind != kind {
+			panic("etcdlock: " + name + " is not for " + o.kind)
+		}
+		apply(o)
+	})
+}
+
+func collect(kind string, opts []Option) options {
+	o := options{kind: kind, namespace: defaultNamespace}
 	for _, opt := range opts {
 		opt.apply(&o)
 	}

@@ -52,7 +52,7 @@ func (t *guardedTxn) Else(ops ...clientv3.Op) clientv3.Txn {
 
 func (t *guardedTxn) Commit() (*clientv3.TxnResponse, error) {
 	response, err := t.commit()
-	return response, failed("txn", t.hold.name, err)
+	return response, failed("txn", t.hold.lock.name, err)
 }
 
 func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
@@ -62,8 +62,8 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 	ctx, stop := context.WithCancel(t.ctx)
 	defer stop()
 	defer context.AfterFunc(t.hold.ctx, stop)() // without the lock there is nothing to wait for
-	outer, err := t.hold.ticket.Session().Client().Txn(ctx).
-		If(t.hold.Guard()).
+	outer, err := t.hold.claim.Session().Client().Txn(ctx).
+		If(t.hold.Guards()...).
 		Then(clientv3.OpTxn(t.comparisons, t.then, t.otherwise)).
 		Commit()
 	if err != nil {

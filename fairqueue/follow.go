@@ -187,22 +187,30 @@ func (q *Queue) client(ctx context.Context) (*clientv3.Client, error) {
 
 // list reads the whole queue, at one revision.
 func (q *Queue) list(ctx context.Context, client *clientv3.Client) (map[string]Entry, int64, error) {
-	var answer *clientv3.GetResponse
+	kvs, at, err := q.read(ctx, client)
+	return q.state(kvs), at, err
+}
+
+func (q *Queue) read(ctx context.Context, client *clientv3.Client) (kvs []*mvccpb.KeyValue, at int64, err error) {
 	all := q.space.all()
-	err := session.Retry(ctx, func(ctx context.Context) (err error) {
-		answer, err = client.Get(ctx, all.first, clientv3.WithRange(all.end))
+	err = session.Retry(ctx, func(ctx context.Context) error {
+		answer, err := client.Get(ctx, all.first, clientv3.WithRange(all.end))
+		if err == nil {
+			kvs, at = answer.Kvs, answer.Header.Revision
+		}
 		return err
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	state := make(map[string]Entry, len(answer.Kvs))
-	for _, kv := range answer.Kvs {
+	return kvs, at, err
+}
+
+func (q *Queue) state(kvs []*mvccpb.KeyValue) map[string]Entry {
+	state := make(map[string]Entry, len(kvs))
+	for _, kv := range kvs {
 		if e, ok := q.entry(kv); ok {
 			state[e.Key] = e
 		}
 	}
-	return state, answer.Header.Revision, nil
+	return state
 }
 
 func (q *Queue) entry(kv *mvccpb.KeyValue) (Entry, bool) {

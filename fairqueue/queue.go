@@ -39,15 +39,18 @@ func New(source session.Source, prefix string, opts ...Option) *Queue {
 		opt.apply(&o)
 	}
 	space := space(prefix + "/")
-	all := space.all()
 	return &Queue{
-		source: source,
-		space:  space,
-		start: clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit),
-			clientv3.WithKeysOnly()),
+		source:  source,
+		space:   space,
+		start:   space.start(),
 		owner:   thisProcess(o.label).template(),
 		recheck: o.recheck,
 	}
+}
+
+func (s space) start() clientv3.Op {
+	all := s.all()
+	return clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit), clientv3.WithKeysOnly())
 }
 
 // Entry is a ticket as others see it.
@@ -74,13 +77,44 @@ func (e Entry) Shares() bool {
 // without a gap if it is shared. It needs no session if the source is a Session or a
 // Keeper; then it is tried again until ctx ends.
 func (q *Queue) Entries(ctx context.Context) ([]Entry, error) {
+	entries, _, err := q.Inspect(ctx)
+	return entries, err
+}
+
+// Inspect is Entries and, in the same read, the size of the semaphore, 0 if it is none.
+func (q *Queue) Inspect(ctx context.Context) (entries []Entry, size int64, err error) {
 	client, err := q.client(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("queue %s: %w", q.space, err)
+		return nil, 0, fmt.Errorf("queue %s: %w", q.space, err)
 	}
-	state, _, err := q.list(ctx, client)
+	kvs, _, err := q.read(ctx, client)
 	if err != nil {
-		return nil, fmt.Errorf("queue %s: %w", q.space, err)
+		return nil, 0, fmt.Errorf("queue %s: %w", q.space, err)
 	}
-	return slices.SortedFunc(maps.Values(state), byRevision), nil
+	for _, kv := range kvs {
+		if agreed, _, ok := q.space.sizeOf(string(kv.Key)); ok {
+			size = agreed
+		}
+	}
+	return slices.SortedFunc(maps.Values(q.state(kvs)), byRevision), size, nil
+}
+
+// Owning tells how many of the entries, which are in order, own; size is that of a semaphore,
+// and 0 for other queues.
+func Owning(entries []Entry, size int64) int {
+	owning, sum := 0, int64(0)
+	for i, e := range entries {
+		if size > 0 && e.Mode == permit {
+			if sum += max(e.Weight, 1); sum > size {
+				break
+			}
+		} else if i > 0 && (!entries[0].Shares() || e.Mode != Shared) {
+			break
+		}
+		owning++
+		if size > 0 && e.Mode != permit {
+			break // takes all there is
+		}
+	}
+	return owning
 }

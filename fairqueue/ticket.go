@@ -42,6 +42,9 @@ func (t *Ticket) Key() string { return t.me.key }
 // fencing token, since it rises strictly from one owner to the next.
 func (t *Ticket) Revision() int64 { return t.me.revision }
 
+// Mode returns with whom the ticket can own together.
+func (t *Ticket) Mode() Mode { return t.mode }
+
 // Session returns the session that the ticket is bound to.
 func (t *Ticket) Session() *session.Session { return t.session }
 

@@ -1,0 +1,50 @@
+package etcdlock
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+// BlockedError explains a wait that timed out: who owned the lock then, and how many stood
+// ahead. It is found with errors.As in the error of Lock and the like if the context's
+// deadline ended the wait, and that could be read within 200 ms (one request; not in a queue
+// of more than 1,000). It wraps context.DeadlineExceeded.
+type BlockedError struct {
+	Owner fairqueue.Owner // zero if the owner is of another kind than ours
+	Value string          // of the owner's key, which says more then
+	Key   string          // of the owner, for [ForceRelease]
+	Token Token           // of the owner
+	Ahead int             // how many, the owner included
+	Err   error
+}
+
+func (e *BlockedError) Error() string {
+	return fmt.Sprintf("%v; %d ahead, owned by %s, token %d", e.Err, e.Ahead, e.who(), e.Token)
+}
+
+func (e *BlockedError) Unwrap() error { return e.Err }
+
+func (e *BlockedError) who() string {
+	if e.Owner == (fairqueue.Owner{}) {
+		return fmt.Sprintf("%q", e.Value)
+	}
+	who := fmt.Sprintf("%s (%s, process %d)", e.Owner.Host, e.Owner.Program, e.Owner.PID)
+	if e.Owner.Label != "" {
+		who += fmt.Sprintf(" %q", e.Owner.Label)
+	}
+	return strings.TrimSpace(who) + " since " + e.Owner.Since.UTC().Format(time.RFC3339)
+}
+
+func explain(c claim, err error) error {
+	owner, ahead, ok := c.Ahead()
+	if !ok {
+		return err
+	}
+	return &BlockedError{
+		Owner: owner.Owner, Value: string(owner.Value), Key: owner.Key, Token: Token(owner.Revision),
+		Ahead: ahead, Err: err,
+	}
+}

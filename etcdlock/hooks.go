@@ -1,0 +1,129 @@
+package etcdlock
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Hooks are called when something happens to a lock, for metrics and logs; see [WithHooks].
+// Each may be nil. They are called from the goroutine in which it happens, so they must be
+// quick, must not call the lock, and may be called at the same time. What must stop when a
+// lock is lost hangs on the Hold's context instead.
+//
+// What happens to the session beneath is told by session.WithOnChange.
+type Hooks struct {
+	// Waiting is called by the goroutine that is in Lock when it has found the lock taken
+	// and is in line.
+	Waiting func(Waiting)
+	// Acquired is called by the goroutine that is in Lock or TryLock when it has the lock.
+	Acquired func(Acquired)
+	// Released is called by the goroutine that is in Unlock when that is done, with what it
+	// is about to return. For a hold that had been lost before, Lost was called as well.
+	Released func(Released)
+	// Lost is called from a goroutine of its own when a hold ends otherwise than by Unlock.
+	// After a suspension of the machine it may come late; Err of the hold does not.
+	Lost func(Lost)
+}
+
+// Waiting is the argument of the hook of that name.
+type Waiting struct {
+	Name  string // of the lock
+	Key   string // of the place in line
+	Token Token  // that it will have
+}
+
+// Acquired is the argument of the hook of that name.
+type Acquired struct {
+	Name   string
+	Key    string
+	Token  Token
+	Waited time.Duration // since the call of Lock
+}
+
+// Released is the argument of the hook of that name.
+type Released struct {
+	Name  string
+	Key   string
+	Token Token
+	Held  time.Duration
+	Err   error
+}
+
+// Lost is the argument of the hook of that name.
+type Lost struct {
+	Name  string
+	Key   string
+	Token Token
+	Held  time.Duration
+	Err   error // why; wraps ErrLost, or ErrClosed
+}
+
+// WithHooks makes the lock call hooks; with several such options, all of them. The default is
+// none, which costs nothing.
+func WithHooks(hooks *Hooks) Option {
+	return optionFunc(func(o *options) {
+		if hooks != nil {
+			o.hooks = append(o.hooks, hooks)
+		}
+	})
+}
+
+// WithLogger makes the lock write what happens to it: waits, acquisitions and releases at
+// level Debug, releases that failed and losses at Warn. The default is silence.
+func WithLogger(l *slog.Logger) Option {
+	if l == nil {
+		return optionFunc(func(*options) {})
+	}
+	log := func(level slog.Level, message, name string, token Token, more ...any) {
+		l.Log(context.Background(), level, message, append([]any{"lock", name, "token", int64(token)}, more...)...)
+	}
+	return WithHooks(&Hooks{
+		Waiting: func(w Waiting) { log(slog.LevelDebug, "waiting for lock", w.Name, w.Token, "key", w.Key) },
+		Acquired: func(a Acquired) {
+			log(slog.LevelDebug, "lock acquired", a.Name, a.Token, "key", a.Key, "waited", a.Waited)
+		},
+		Released: func(r Released) {
+			if r.Err != nil {
+				log(slog.LevelWarn, "lock not released cleanly", r.Name, r.Token, "key", r.Key, "held", r.Held, "error", r.Err)
+				return
+			}
+			log(slog.LevelDebug, "lock released", r.Name, r.Token, "key", r.Key, "held", r.Held)
+		},
+		Lost: func(e Lost) {
+			log(slog.LevelWarn, "lock lost", e.Name, e.Token, "key", e.Key, "held", e.Held, "error", e.Err)
+		},
+	})
+}
+
+func (o *options) waiting(l *lock, c claim) {
+	for _, h := range o.hooks {
+		if h.Waiting != nil {
+			h.Waiting(Waiting{l.name, c.Key(), Token(c.Revision())})
+		}
+	}
+}
+
+func (o *options) acquired(h *Hold, waited time.Duration) {
+	for _, hooks := range o.hooks {
+		if hooks.Acquired != nil {
+			hooks.Acquired(Acquired{h.Name(), h.Key(), h.Token(), waited})
+		}
+	}
+}
+
+func (o *options) released(h *Hold, held time.Duration, err error) {
+	for _, hooks := range o.hooks {
+		if hooks.Released != nil {
+			hooks.Released(Released{h.Name(), h.Key(), h.Token(), held, err})
+		}
+	}
+}
+
+func (o *options) lost(h *Hold, held time.Duration, err error) {
+	for _, hooks := range o.hooks {
+		if hooks.Lost != nil {
+			hooks.Lost(Lost{h.Name(), h.Key(), h.Token(), held, err})
+		}
+	}
+}

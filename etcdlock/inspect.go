@@ -1,0 +1,134 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// Queue is what Inspect sees.
+type Queue struct {
+	Name    string
+	Prefix  string  // where it is in etcd, with the slash at its end
+	Places  []Place // in line, owners first
+	Holding int     // how many of them own
+	Size    int64   // of a semaphore; 0 if it is none
+}
+
+// Place is one who holds a lock or waits for it.
+type Place struct {
+	Key     string
+	Token   Token
+	Holding bool
+	Kind    string // "exclusive", "shared", "permit" or "candidate"; others' keys count as exclusive
+	// Owner says who it is. For a candidate of an election, and for keys of other programs, it is zero, and
+	// Value says what there is to say.
+	Owner    fairqueue.Owner
+	Value    string
+	Weight   int64 // of permits
+	Priority int   // of a candidate
+
+	Lease clientv3.LeaseID
+	// TTL is how long the lease lasts without being renewed. When it is far below what the
+	// session was created with, its process may be gone. 0 if it could not be read.
+	TTL time.Duration
+}
+
+// inspections is how many leases are asked about at a time.
+const inspections = 16
+
+// Inspect reads who holds the lock of that name and who waits for it, in order: one read,
+// and one request for each lease there is. Give the options that the lock is made with
+// ([WithNamespace], [AtPrefix]). It needs no session, and works for every kind of lock; a Multi or Striped is
+// several names.
+func Inspect(ctx context.Context, client *clientv3.Client, name string, opts ...Option) (Queue, error) {
+	q, err := inspect(ctx, client, name, opts)
+	return q, failed("inspect", name, err)
+}
+
+func inspect(ctx context.Context, client *clientv3.Client, name string, opts []Option) (Queue, error) {
+	o := collect("an inspection", opts)
+	prefix, err := o.prefix(name)
+	if err != nil {
+		return Queue{}, err
+	}
+	queue := fairqueue.New(onlooker{client}, prefix)
+	entries, size, err := queue.Inspect(ctx)
+	if err != nil {
+		return Queue{}, err
+	}
+	q := Queue{Name: name, Prefix: prefix + "/", Size: size, Holding: fairqueue.Owning(entries, size)}
+	ttls := leaseTTLs(ctx, client, entries)
+	for i, e := range entries {
+		q.Places = append(q.Places, Place{
+			Key: e.Key, Token: Token(e.Revision), Holding: i < q.Holding, Kind: e.Mode.String(),
+			Owner: e.Owner, Value: string(e.Value), Weight: e.Weight, Priority: e.Priority,
+			Lease: e.Lease, TTL: ttls[e.Lease],
+		})
+	}
+	return q, nil
+}
+
+func leaseTTLs(ctx context.Context, client *clientv3.Client, entries []fairqueue.Entry) map[clientv3.LeaseID]time.Duration {
+	var mu sync.Mutex
+	ttls := make(map[clientv3.LeaseID]time.Duration)
+	turn := make(chan struct{}, inspections)
+	var asking sync.WaitGroup
+	for _, e := range entries {
+		mu.Lock()
+		_, known := ttls[e.Lease]
+		ttls[e.Lease] = 0
+		mu.Unlock()
+		if known || e.Lease == clientv3.NoLease {
+			continue
+		}
+		turn <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-turn }()
+			if answer, err := client.TimeToLive(ctx, e.Lease); err == nil && answer.TTL > 0 {
+				mu.Lock()
+				ttls[e.Lease] = time.Duration(answer.TTL) * time.Second
+				mu.Unlock()
+			}
+		})
+	}
+	asking.Wait()
+	return ttls
+}
+
+// ForceRelease removes one place, found with [Inspect], from its queue: the next in line
+// gets the lock. It is an operator's tool, for a holder that is stuck but keeps its session alive. The holder
+// is told that it has lost the lock, within milliseconds if it has had it for a second; what
+// it writes with its guard or token is refused from then on, but nothing can keep it
+// from what has no such protection. One round trip. If the key is not that
+// of the token any more, nothing happens, and the error wraps [ErrStale].
+func ForceRelease(ctx context.Context, client *clientv3.Client, key string, token Token) error {
+	var found bool
+	err := session.Retry(ctx, func(ctx context.Context) error {
+		answer, err := client.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(key), "=", int64(token))).
+			Then(clientv3.OpDelete(key)).Commit()
+		found = err == nil && answer.Succeeded
+		return err
+	})
+	if err == nil && (!found || token == 0) {
+		err = fmt.Errorf("%w: %s is not that of token %d", ErrStale, key, token)
+	}
+	return failed("force-release", key, err)
+}
+
+// onlooker is a source for those who only look.
+type onlooker struct{ client *clientv3.Client }
+
+func (o onlooker) Client() *clientv3.Client { return o.client }
+
+func (o onlooker) Session(context.Context) (*session.Session, error) {
+	return nil, errors.New("an onlooker has no session")
+}

@@ -1,0 +1,107 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// claim is what a hold stands on: a ticket, or several that stand and fall together.
+type claim interface {
+	Key() string
+	Revision() int64
+	Session() *session.Session
+	Guards() []clientv3.Cmp
+	Granted() bool
+	Wait(ctx context.Context) error
+	Ahead() (owner fairqueue.Entry, ahead int, ok bool)
+	Lost(ctx context.Context) error
+	Leave(ctx context.Context) error
+	Linger(ctx context.Context, d time.Duration) error
+}
+
+// cover is a name that a hold covers.
+type cover struct {
+	name   string
+	prefix string // of its queue
+	shared bool
+}
+
+// lock is what all primitives have in common. The zero value is not usable.
+type lock struct {
+	name   string
+	covers []cover
+	opts   options
+	err    error // of the name
+}
+
+func newLock(o options, name string, shared bool) (l lock, prefix string) {
+	prefix, err := o.prefix(name)
+	return lock{name: name, covers: []cover{{name, prefix, shared}}, opts: o, err: err}, prefix
+}
+
+// Name returns the name given to the constructor.
+func (l *lock) Name() string { return l.name }
+
+// quiet returns the lock without what is called or done once for each hold of it.
+func (l *lock) quiet() *lock {
+	quiet := *l
+	quiet.opts.hooks, quiet.opts.minHold = nil, 0
+	return &quiet
+}
+
+// acquire joins and waits.
+func (l *lock) acquire(ctx context.Context, op string, join func(context.Context) (claim, error)) (*Hold, error) {
+	h, err := l.take(ctx, join)
+	if err != nil {
+		return nil, failed(op, l.name, err)
+	}
+	return h, nil
+}
+
+func (l *lock) take(ctx context.Context, join func(context.Context) (claim, error)) (*Hold, error) {
+	if l.covers == nil {
+		panic("etcdlock: a lock is made with its constructor")
+	}
+	if ctx == nil {
+		panic("etcdlock: nil context")
+	}
+	if l.err != nil {
+		return nil, l.err
+	}
+	began := time.Now()
+	c, err := join(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !c.Granted() {
+		l.opts.waiting(l, c)
+	}
+	if err := c.Wait(ctx); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+			err = explain(c, err)
+		}
+		return nil, err
+	}
+	return newHold(ctx, l, c, began), nil
+}
+
+// ticketClaim keeps a nil ticket from becoming a claim that is not nil.
+func ticketClaim(t *fairqueue.Ticket, err error) (claim, error) {
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func groupClaim(g *fairqueue.Group, err error) (claim, error) {
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}

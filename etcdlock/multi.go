@@ -1,0 +1,88 @@
+package etcdlock
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// Lockable is what can be part of a [Multi]: a [Mutex], a [RWMutex] (its exclusive side) or
+// a [ReadLock].
+type Lockable interface {
+	place() (fairqueue.Place, *lock)
+}
+
+// Multi is several locks, taken and released as one: all or nothing, in a single
+// transaction. Whoever comes first is ahead in every queue, so no two of them can wait for
+// each other, in whatever order they name the locks. A hold of it has one token, which is
+// higher than every earlier token of each of the locks; the loss of any part is the loss of
+// the whole. It is safe for concurrent use.
+type Multi struct {
+	lock
+	source session.Source
+	places []fairqueue.Place
+}
+
+var _ Locker = (*Multi)(nil)
+
+// NewMulti returns the lock that consists of all the given ones. If one is named twice, it is taken
+// once, exclusively if either is. Holds are bound to one session from src. The
+// parts' options count for their places in line (labels), those given to With for the
+// whole. Without any lock, and with a nil src, it panics.
+func NewMulti(src session.Source, locks ...Lockable) *Multi {
+	if src == nil || src == (*session.Session)(nil) || src == (*session.Keeper)(nil) {
+		panic("etcdlock: a Multi needs a session source")
+	}
+	if len(locks) == 0 {
+		panic("etcdlock: a Multi of no locks")
+	}
+	m := &Multi{source: src}
+	var names []string
+	for _, l := range locks {
+		place, part := l.place()
+		names = append(names, part.name)
+		if m.err == nil {
+			m.err = part.err
+		}
+		c := part.covers[0]
+		i := slices.IndexFunc(m.covers, func(other cover) bool { return other.prefix == c.prefix })
+		switch {
+		case i < 0:
+			m.covers = append(m.covers, c)
+			m.places = append(m.places, place)
+		case !c.shared:
+			m.covers[i], m.places[i] = c, place
+		}
+	}
+	m.name = strings.Join(names, "+")
+	return m
+}
+
+// With returns the same lock with options: [WithHooks], [WithLogger], [WithMinHold]. Others
+// have no effect.
+func (m *Multi) With(opts ...Option) *Multi {
+	with := *m
+	with.opts = collect("a Multi", opts)
+	return &with
+}
+
+// Lock waits until it has all the locks. If all are free that is one round trip and one raft
+// entry, however many there are. If not, it waits for one after the other, and there is one
+// read more at the end. Errors are as for [Mutex.Lock], and a [*TooManyError] if there are more
+// than 128, etcd's default limit for a transaction, or than this etcd allows.
+func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
+	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
+		return groupClaim(fairqueue.JoinAll(ctx, m.source, m.places...))
+	})
+}
+
+// TryLock takes the locks only if all are free: one read, which has to find that, and one
+// transaction. Otherwise the error is [ErrBusy], with nothing written.
+func (m *Multi) TryLock(ctx context.Context) (*Hold, error) {
+	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
+		return groupClaim(fairqueue.TryAny(ctx, m.source, len(m.places), m.places...))
+	})
+}

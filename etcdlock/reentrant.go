@@ -1,0 +1,144 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// ReentrantLock is an exclusive lock that can be locked again by who holds it already. Who
+// that is, the context tells: Lock returns one that stands for the hold, and a Lock with it,
+// or with one derived from it, enters the same hold again, at no cost and with the same token. It is
+// released when every Lock has had its Unlock. It is safe for concurrent use.
+//
+// To give the context to another goroutine is to share the lock with it.
+type ReentrantLock struct {
+	inner  Locker
+	prefix string
+}
+
+// Reentrant returns l, a [Mutex] (or stripe) or a [RWMutex], of which this is the exclusive side, as a lock that can
+// be entered again. Others panic: two readers, or holders of permits, are not one. All values
+// of one name are the same lock, and can be entered through each other's contexts.
+func Reentrant(l Locker) *ReentrantLock {
+	switch l := l.(type) {
+	case *Mutex:
+		return &ReentrantLock{l, l.covers[0].prefix}
+	case *RWMutex:
+		return &ReentrantLock{l, l.covers[0].prefix}
+	}
+	panic("etcdlock: only a Mutex or a RWMutex can be re-entrant")
+}
+
+// Lock enters the hold that ctx comes from, or waits for the lock as [Mutex.Lock] does. The
+// context that it returns ends with ctx or with the hold, whichever comes first; use it for
+// what is done under the lock. The hold's Unlock undoes this Lock only.
+//
+// If the hold that ctx comes from has been lost, the error wraps [ErrLost], since what is
+// around this call has lost its protection. If it has been released, the context has no
+// more rights than any other.
+func (r *ReentrantLock) Lock(ctx context.Context) (context.Context, *Hold, error) {
+	return r.enter(ctx, "lock", r.inner.Lock)
+}
+
+// TryLock is Lock without waiting; if somebody else has the lock or waits for it, and ctx does
+// not come from a hold of it, the error is [ErrBusy].
+func (r *ReentrantLock) TryLock(ctx context.Context) (context.Context, *Hold, error) {
+	return r.enter(ctx, "trylock", r.inner.TryLock)
+}
+
+// Do runs fn with the lock, entered again or taken, as the function [Do] does. fn's context
+// enters the lock again.
+func (r *ReentrantLock) Do(ctx context.Context, fn func(ctx context.Context, h *Hold) error) error {
+	return Do(ctx, reentrantLocker{r}, fn)
+}
+
+// reentrantLocker hands out holds whose contexts can be entered again.
+type reentrantLocker struct{ lock *ReentrantLock }
+
+func (l reentrantLocker) Lock(ctx context.Context) (*Hold, error) {
+	_, h, err := l.lock.Lock(ctx)
+	return h, err
+}
+
+func (l reentrantLocker) TryLock(ctx context.Context) (*Hold, error) {
+	_, h, err := l.lock.TryLock(ctx)
+	return h, err
+}
+
+func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.Context) (*Hold, error)) (context.Context, *Hold, error) {
+	if ctx == nil {
+		panic("etcdlock: nil context")
+	}
+	for h := range holdsOf(ctx, func(c cover) bool { return c.prefix == r.prefix }) {
+		if h.tenure == nil || errors.Is(context.Cause(h.ctx), ErrUnlocked) || !h.tenure.enter() {
+			continue
+		}
+		again := h.tenure.handle(ctx)
+		err := ctx.Err()
+		if err == nil {
+			err = h.tenure.base.Err()
+		}
+		if err != nil {
+			_ = again.Unlock(ctx) // the error tells what is wrong
+			return nil, nil, failed(op, again.Name(), err)
+		}
+		return again.within(ctx), again, nil
+	}
+	base, err := take(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	h := (&tenure{base: base, entered: 1}).handle(ctx)
+	return h.within(ctx), h, nil
+}
+
+// tenure is a hold that is entered several times. Every entry has a handle, a hold of its
+// own that is unlocked once.
+type tenure struct {
+	base *Hold
+
+	mu      sync.Mutex
+	entered int
+}
+
+// enter reports whether it was still held, as far as this process has not released it.
+func (t *tenure) enter() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.entered == 0 {
+		return false
+	}
+	t.entered++
+	return true
+}
+
+func (t *tenure) leave(ctx context.Context) error {
+	t.mu.Lock()
+	t.entered--
+	last := t.entered == 0
+	t.mu.Unlock()
+	if last {
+		err := t.base.Unlock(ctx)
+		var outer *Error
+		if errors.As(err, &outer) {
+			return outer.Err // the handle says the rest again
+		}
+		return err
+	}
+	return nil
+}
+
+func (t *tenure) handle(ctx context.Context) *Hold {
+	h := &Hold{lock: t.base.lock.quiet(), claim: t.base.claim, since: t.base.since, slot: -1, tenure: t}
+	h.ctx, h.end = context.WithCancelCause(carry(context.WithoutCancel(ctx), h))
+	h.detach = context.AfterFunc(t.base.ctx, func() { h.end(t.base.Err()) })
+	return h
+}
+
+// within returns ctx as it is while h is held.
+func (h *Hold) within(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(carry(ctx, h))
+	context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	return ctx
+}

@@ -1,0 +1,141 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// RWMutex is a lock that either one writer holds or any number of readers. It is fair
+// both ways: readers that stand next to each other in line share, a reader never overtakes a
+// writer that came first, nor a writer a reader. So neither starves. It has no state, as
+// [Mutex], and a Mutex of the same name is its exclusive side. It is safe for concurrent use.
+//
+// A writer can become a reader ([Hold.Downgrade]), a reader never a writer ([ErrUpgrade]).
+//
+// The tokens of readers that share do not fence each other: the later one's is higher, and
+// the earlier one still holds. Let only writers write.
+type RWMutex struct {
+	lock
+	queue *fairqueue.Queue
+	read  ReadLock
+}
+
+var _ Locker = (*RWMutex)(nil)
+
+// NewRWMutex returns the read-write lock of name. It is like [NewMutex].
+func NewRWMutex(src session.Source, name string, opts ...Option) *RWMutex {
+	o := collect("a RWMutex", opts)
+	m := &RWMutex{}
+	var prefix string
+	m.lock, prefix = newLock(o, name, false)
+	m.queue = fairqueue.New(src, prefix, o.queue...)
+	m.read.lock, _ = newLock(o, name, true)
+	m.read.queue = m.queue
+	return m
+}
+
+// Lock waits in line until it has the lock for itself. It is like [Mutex.Lock]; in addition
+// the error wraps [ErrUpgrade], at once, if ctx comes from a reader's hold of this lock.
+func (m *RWMutex) Lock(ctx context.Context) (*Hold, error) {
+	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
+		return m.write(ctx, m.queue.Join)
+	})
+}
+
+// TryLock takes the lock for itself only if it is free and nobody waits for it. It is like
+// [Mutex.TryLock].
+func (m *RWMutex) TryLock(ctx context.Context) (*Hold, error) {
+	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
+		return m.write(ctx, m.queue.TryJoin)
+	})
+}
+
+type joinFunc func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error)
+
+func (m *RWMutex) write(ctx context.Context, join joinFunc) (claim, error) {
+	for h := range holdsOf(ctx, func(c cover) bool { return c.prefix == m.covers[0].prefix }) {
+		if h.Shared() && h.Err() == nil {
+			return nil, ErrUpgrade
+		}
+	}
+	return ticketClaim(join(ctx, fairqueue.Exclusive))
+}
+
+// RLock waits in line until it has the lock together with other readers. Costs and errors
+// are those of [Mutex.Lock].
+func (m *RWMutex) RLock(ctx context.Context) (*Hold, error) { return m.read.Lock(ctx) }
+
+// TryRLock takes the lock together with other readers if no writer has it or waits for it.
+// Otherwise the error is [ErrBusy], after a single read.
+func (m *RWMutex) TryRLock(ctx context.Context) (*Hold, error) { return m.read.TryLock(ctx) }
+
+// RLocker returns the readers' side as a lock of its own.
+func (m *RWMutex) RLocker() *ReadLock { return &m.read }
+
+func (m *RWMutex) place() (fairqueue.Place, *lock) {
+	return fairqueue.Place{Queue: m.queue, Mode: fairqueue.Exclusive}, &m.lock
+}
+
+// ReadLock is the readers' side of a [RWMutex].
+type ReadLock struct {
+	lock
+	queue *fairqueue.Queue
+}
+
+var _ Locker = (*ReadLock)(nil)
+
+// Lock is [RWMutex.RLock].
+func (r *ReadLock) Lock(ctx context.Context) (*Hold, error) {
+	return r.acquire(ctx, "rlock", func(ctx context.Context) (claim, error) {
+		return ticketClaim(r.queue.Join(ctx, fairqueue.Shared))
+	})
+}
+
+// TryLock is [RWMutex.TryRLock].
+func (r *ReadLock) TryLock(ctx context.Context) (*Hold, error) {
+	return r.acquire(ctx, "tryrlock", func(ctx context.Context) (claim, error) {
+		return ticketClaim(r.queue.TryJoin(ctx, fairqueue.Shared))
+	})
+}
+
+func (r *ReadLock) place() (fairqueue.Place, *lock) {
+	return fairqueue.Place{Queue: r.queue, Mode: fairqueue.Shared}, &r.lock
+}
+
+var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be downgraded")
+
+// Downgrade turns a writer's hold into a reader's, without a gap in which another writer
+// could come: the readers that stand right behind it in line get the lock as well, and so do
+// those who come until the next writer does. The hold and its token stay the same. One
+// round trip, one raft entry. On a reader's hold it does nothing.
+//
+// The error wraps [ErrLost] (or [ErrClosed], [ErrUnlocked]) if the hold has ended. If ctx ends
+// before etcd answers, the hold may have become shared or not; call it again. Holds of other
+// locks than a Mutex or RWMutex, and those of a ReentrantLock, cannot be downgraded, which is an error.
+func (h *Hold) Downgrade(ctx context.Context) error {
+	return failed("downgrade", h.lock.name, h.downgrade(ctx))
+}
+
+func (h *Hold) downgrade(ctx context.Context) error {
+	if err := h.Err(); err != nil {
+		return err
+	}
+	ticket, ok := h.claim.(*fairqueue.Ticket)
+	switch {
+	case h.Shared():
+		return nil
+	case !ok || ticket.Mode() != fairqueue.Exclusive || h.tenure != nil:
+		return errNoWriter
+	}
+	err := ticket.Share(ctx)
+	switch {
+	case err == nil:
+		h.shared.Store(true)
+	case errors.Is(err, ErrLost):
+		h.end(err)
+	}
+	return err
+}

@@ -1,0 +1,143 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// Semaphore is a lock with a number of permits, of which each holder takes one or more.
+// It is strictly first come, first served: one who wants many is not overtaken by those
+// behind it who want few. Permits are taken all at once, and come back when their holder
+// dies. As a [Locker] it is taken for one permit. It is safe for concurrent use.
+//
+// Its size is agreed on in etcd: the first to use it sets it, and stays until [Semaphore.Resize]
+// changes it. Holders do not fence each other, since several hold at a time; the tokens of
+// one slot do (see [WithSlots]).
+//
+// A [Mutex] of the same name takes all permits.
+type Semaphore struct {
+	lock
+	size  int64
+	queue *fairqueue.Queue
+}
+
+var _ Locker = (*Semaphore)(nil)
+
+// NewSemaphore returns the semaphore of name with size permits. No request is made; that
+// its users agree on the size shows with the first permit. It panics if size is not
+// positive or src is nil.
+func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *Semaphore {
+	if size <= 0 {
+		panic("etcdlock: the size of a semaphore must be positive")
+	}
+	o := collect("a Semaphore", opts)
+	l, prefix := newLock(o, name, true)
+	return &Semaphore{lock: l, size: size, queue: fairqueue.New(src, prefix, o.queue...)}
+}
+
+// Acquire waits in line until it has n permits: one round trip and one raft entry if there
+// are as many, one more of each if it had to wait. Errors are as for [Mutex.Lock], and a [*SizeError]
+// if the semaphore's users have agreed on another size than the one given to NewSemaphore,
+// or if n is less than 1 or more than the size.
+func (s *Semaphore) Acquire(ctx context.Context, n int64) (*Hold, error) {
+	return s.permits(ctx, "acquire", n, s.queue.JoinPermits)
+}
+
+// TryAcquire takes n permits only if nobody has to wait for that, and returns [ErrBusy]
+// otherwise, after a single read.
+func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*Hold, error) {
+	return s.permits(ctx, "tryacquire", n, s.queue.TryPermits)
+}
+
+// Lock is Acquire of one permit.
+func (s *Semaphore) Lock(ctx context.Context) (*Hold, error) { return s.Acquire(ctx, 1) }
+
+// TryLock is TryAcquire of one permit.
+func (s *Semaphore) TryLock(ctx context.Context) (*Hold, error) { return s.TryAcquire(ctx, 1) }
+
+func (s *Semaphore) permits(ctx context.Context, op string, n int64, join func(context.Context, int64, int64) (*fairqueue.Ticket, error)) (*Hold, error) {
+	var numbered *numberedPermit
+	h, err := s.acquire(ctx, op, func(ctx context.Context) (claim, error) {
+		switch {
+		case n < 1:
+			return nil, &SizeError{Asked: n, Agreed: s.size, Weight: true}
+		case n > 1 && s.opts.slots:
+			return nil, errSlots
+		}
+		t, err := join(ctx, n, s.size)
+		if err != nil || !s.opts.slots {
+			return ticketClaim(t, err)
+		}
+		numbered = &numberedPermit{Ticket: t}
+		return numbered, nil
+	})
+	if err == nil && numbered != nil {
+		h.slot = numbered.number
+	}
+	return h, err
+}
+
+var errSlots = errors.New("with slots only one permit can be taken at a time")
+
+// Resize changes the number of permits, for good and for all its users, whatever size they
+// gave to NewSemaphore: who goes by a replaced size goes by the new one. Waiters get what
+// is new at once, in order. If there are fewer, no permit is taken away, and none is
+// granted until enough have been given back; who waits for more than there are gets a
+// [*SizeError]. Holders who want to know follow Sizes. One read and one transaction.
+func (s *Semaphore) Resize(ctx context.Context, size int64) error {
+	err := s.err
+	if err == nil {
+		err = s.queue.Resize(ctx, size)
+	}
+	return failed("resize", s.name, err)
+}
+
+// Sizes follows the size: first as it is, 0 if nobody has used the semaphore yet, then
+// every change of it, until ctx ends. An error says that etcd refuses to be read at the
+// moment, and the loop may be left or goes on. One read and one watch, no session.
+func (s *Semaphore) Sizes(ctx context.Context) iter.Seq2[int64, error] {
+	if s.err != nil {
+		return func(yield func(int64, error) bool) { yield(0, failed("sizes", s.name, s.err)) }
+	}
+	return s.queue.Sizes(ctx)
+}
+
+// numberedPermit is a permit and the slot that goes with it.
+type numberedPermit struct {
+	*fairqueue.Ticket
+	both   *fairqueue.Group
+	number int
+}
+
+func (p *numberedPermit) Wait(ctx context.Context) (err error) {
+	if err = p.Ticket.Wait(ctx); err == nil {
+		p.both, p.number, err = p.Ticket.TakeSlot(ctx)
+	}
+	return err
+}
+
+func (p *numberedPermit) Key() string                     { return p.first().Key() }
+func (p *numberedPermit) Revision() int64                 { return p.first().Revision() }
+func (p *numberedPermit) Guards() []clientv3.Cmp          { return p.both.Guards() }
+func (p *numberedPermit) Lost(ctx context.Context) error  { return p.both.Lost(ctx) }
+func (p *numberedPermit) Leave(ctx context.Context) error { return p.both.Leave(ctx) }
+func (p *numberedPermit) Linger(ctx context.Context, d time.Duration) error {
+	return p.both.Linger(ctx, d)
+}
+
+func (p *numberedPermit) first() interface {
+	Key() string
+	Revision() int64
+} {
+	if p.both == nil { // still waiting
+		return p.Ticket
+	}
+	return p.both
+}

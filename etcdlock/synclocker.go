@@ -1,0 +1,77 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// lockAgain is the pause after a Lock of NewLocker has failed, give or take half.
+const lockAgain = time.Second
+
+// NewLocker returns l as a sync.Locker, for code that wants one. A sync.Locker has no way
+// to say that it failed or was lost, so that is told to trouble, which decides what to do about it: log it,
+// cancel a context, end the process. It must not be nil.
+//
+// Lock calls trouble if it cannot get the lock (the session is closed, etcd refuses), and tries
+// again about a second later, for ever: when it returns, the lock is held. trouble is also
+// called, from a goroutine of its own, if the lock is lost before Unlock, and by Unlock if the
+// release could not be confirmed within 5 s; then it goes on in the background. Unlock of a
+// locker that is not locked panics, as that of a sync.Mutex does.
+//
+// After a loss somebody else may have the lock before the code that believes in it gets to its
+// Unlock; the new owner and a new Lock here are not harmed by that Unlock.
+//
+// Prefer [Do], or Lock with a context, wherever the code can be changed.
+func NewLocker(l Locker, trouble func(error)) sync.Locker {
+	if l == nil || trouble == nil {
+		panic("etcdlock: NewLocker needs a lock and somebody to tell of trouble")
+	}
+	return &syncLocker{lock: l, trouble: trouble}
+}
+
+type syncLocker struct {
+	lock    Locker
+	trouble func(error)
+
+	mu    sync.Mutex
+	holds []*Hold // several if the lock is a shared one
+}
+
+func (s *syncLocker) Lock() {
+	for {
+		h, err := s.lock.Lock(context.Background())
+		if err != nil {
+			s.trouble(err)
+			time.Sleep(lockAgain/2 + rand.N(lockAgain))
+			continue
+		}
+		s.mu.Lock()
+		s.holds = append(s.holds, h)
+		s.mu.Unlock()
+		context.AfterFunc(h.Context(), func() {
+			if err := h.Err(); !errors.Is(err, ErrUnlocked) {
+				s.trouble(failed("hold", h.Name(), err))
+			}
+		})
+		return
+	}
+}
+
+func (s *syncLocker) Unlock() {
+	s.mu.Lock()
+	if len(s.holds) == 0 {
+		s.mu.Unlock()
+		panic("etcdlock: unlock of an unlocked locker")
+	}
+	h := s.holds[0]
+	s.holds = s.holds[1:]
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	if err := h.Unlock(ctx); err != nil {
+		s.trouble(err)
+	}
+}
