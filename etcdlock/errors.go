@@ -47,6 +47,13 @@ var (
 	// ErrNoLeader is returned by Election.Leader if there is none.
 	ErrNoLeader = errors.New("etcdlock: no leader")
 
+	// ErrNotWaiting is returned by Term.Transfer if no candidate with that value waits.
+	ErrNotWaiting = fairqueue.ErrNotWaiting
+
+	// ErrForeign is returned by Term.Transfer if a candidate of another program is ahead
+	// of the one to transfer to. Resign, or wait until it is gone.
+	ErrForeign = fairqueue.ErrForeign
+
 	// ErrUnhealthy is the end of a term whose holder failed its own health check.
 	ErrUnhealthy = errors.New("etcdlock: unhealthy")
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,7 @@ type Hold struct {
 	slot     int     // of a semaphore's permit, or -1
 	tenure   *tenure // if it can be entered again
 	unlocked atomic.Bool
+	ending   sync.Mutex // held while the key is being removed on purpose
 }
 
 func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
@@ -66,6 +68,8 @@ func (h *Hold) observe() {
 	defer close(h.watched)
 	for h.ctx.Err() == nil {
 		if err := h.claim.Lost(h.ctx); errors.Is(err, ErrLost) {
+			h.ending.Lock()
+			defer h.ending.Unlock()
 			h.end(err)
 			return
 		}

@@ -11,6 +11,9 @@ import (
 )
 
 const (
+	anElection = "an Election"
+	aSemaphore = "a Semaphore"
+
 	defaultNamespace = "etcdlock"
 	longestName      = 512
 )
@@ -65,14 +68,43 @@ func WithLabel(label string) Option {
 // tries. If the holder crashes, the lock is free when its session's TTL is over, as
 // always. The default is 0.
 func WithMinHold(d time.Duration) Option {
-	return optionFunc(func(o *options) { o.minHold = d })
+	return optionFunc(func(o *options) {
+		if o.kind == anElection {
+			panic("etcdlock: WithMinHold is not for " + anElection)
+		}
+		o.minHold = d
+	})
 }
 
 // WithSlots numbers the permits of a [Semaphore]: [Hold.Slot] then tells a number from 0 to
 // size - 1 that no other holder has, for those who shard work by it. Only for permits of
 // weight 1. It costs one read and one transaction more for each. The default is no numbers.
 func WithSlots() Option {
-	return special("a Semaphore", "WithSlots", func(o *options) { o.slots = true })
+	return special(aSemaphore, "WithSlots", func(o *options) { o.slots = true })
+}
+
+// WithPriority makes a candidate of an [Election] preferred to those with a lower one when the
+// leadership is vacant. It does not interrupt a term. Who comes up
+// while a higher one waits passes the term on before Campaign returns; observers may see it for
+// that moment. The default is 0; a negative one
+// panics. Candidates of other programs know no priorities.
+func WithPriority(priority int) Option {
+	if priority < 0 {
+		panic("etcdlock: a negative priority")
+	}
+	return special(anElection, "WithPriority", func(o *options) { o.priority = priority })
+}
+
+// WithHealthCheck makes [Election.Run] call check before each term and then every so often
+// during it. If it returns an error, the term ends as if it had been lost, with
+// [ErrUnhealthy] as the cause of the callback's context, and Run campaigns again only when
+// check succeeds, asking every so often. Its context ends after the same time, or with the term; it must heed that. The default is no check. It
+// panics if every is not positive or check is nil.
+func WithHealthCheck(every time.Duration, check func(context.Context) error) Option {
+	if every <= 0 || check == nil {
+		panic("etcdlock: a health check needs a function and a positive interval")
+	}
+	return special(anElection, "WithHealthCheck", func(o *options) { o.every, o.health = every, check })
 }
 
 // special is an option that only one kind of lock heeds. Others panic.

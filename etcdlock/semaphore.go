@@ -37,7 +37,7 @@ func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *
 	if size <= 0 {
 		panic("etcdlock: the size of a semaphore must be positive")
 	}
-	o := collect("a Semaphore", opts)
+	o := collect(aSemaphore, opts)
 	l, prefix := newLock(o, name, true)
 	return &Semaphore{lock: l, size: size, queue: fairqueue.New(src, prefix, o.queue...)}
 }

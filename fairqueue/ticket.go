@@ -52,6 +52,9 @@ func (t *Ticket) Session() *session.Session { return t.session }
 // joining and Wait, and makes no request.
 func (t *Ticket) Granted() bool { return t.verdict == granted }
 
+// Left reports whether the ticket has been given up, by Leave or because a call failed.
+func (t *Ticket) Left() bool { return t.left.Load() }
+
 // Guard returns a comparison that makes an etcd transaction take effect only if
 // the ticket still exists at that moment.
 func (t *Ticket) Guard() clientv3.Cmp {

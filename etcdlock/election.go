@@ -1,0 +1,256 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// Election chooses one of several candidates, each of which has a value, to lead until it
+// resigns or dies. Then the one that has waited longest leads, or the one with the highest
+// priority ([WithPriority]). It has no state: all Election values of one name are the same
+// election. It is safe for concurrent use.
+//
+// With [AtPrefix] it is the same election as one of etcd's concurrency package or of "etcdctl
+// elect" at that prefix: candidates and observers of both kinds understand each other.
+type Election struct {
+	lock
+	source session.Source
+	queue  *fairqueue.Queue
+}
+
+// NewElection returns the election of name. It is like [NewMutex]; a Mutex of that name and
+// a leader exclude each other.
+func NewElection(src session.Source, name string, opts ...Option) *Election {
+	o := collect(anElection, opts)
+	l, prefix := newLock(o, name, false)
+	return &Election{lock: l, source: src, queue: fairqueue.New(src, prefix, o.queue...)}
+}
+
+// Campaign waits until it leads, or ctx ends: one round trip if there is no other candidate.
+// Others see value as long as the term lasts, see [Term.Proclaim]. ctx bounds the wait, not the term.
+//
+// Errors are as for [Mutex.Lock]. Who is passed over by a [Term.Transfer] or for a higher
+// priority, or whose place is removed by hand while its session lives, is in line again, at
+// its end, without an error. [Election.Run] does the rest of what a candidate has to do.
+func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
+	var c *candidacy
+	h, err := e.acquire(ctx, "campaign", func(ctx context.Context) (claim, error) {
+		c = &candidacy{election: e, value: value}
+		if err := c.join(ctx); err != nil {
+			return nil, err
+		}
+		return c, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Term{Hold: h, ticket: c.Ticket}, nil
+}
+
+// candidacy is a claim that joins again when it has been passed over.
+type candidacy struct {
+	*fairqueue.Ticket
+	election *Election
+	value    string
+}
+
+func (c *candidacy) join(ctx context.Context) error {
+	ticket, err := c.election.queue.Join(ctx, fairqueue.Candidate,
+		fairqueue.WithValue(c.value), fairqueue.WithPriority(c.election.opts.priority))
+	if err == nil {
+		c.Ticket = ticket
+	}
+	return err
+}
+
+func (c *candidacy) Wait(ctx context.Context) error {
+	for {
+		alone := c.Granted() // when it came, nobody was behind it
+		err := c.Ticket.Wait(ctx)
+		if err == nil && !alone {
+			err = c.prefer(ctx)
+		}
+		if err == nil || !errors.Is(err, fairqueue.ErrGone) || c.Session().Err() != nil {
+			return err
+		}
+		if err := c.join(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// prefer passes a term that has not begun yet on to the highest priority that waits, if that
+// is higher than its own. Then the error wraps ErrGone.
+func (c *candidacy) prefer(ctx context.Context) error {
+	err := c.PassTo(ctx, func(behind []fairqueue.Entry) int {
+		best, most := -1, c.election.opts.priority
+		for i, e := range behind {
+			if e.Priority > most {
+				best, most = i, e.Priority
+			}
+		}
+		return best
+	})
+	switch {
+	case err == nil:
+		return fairqueue.ErrGone
+	case errors.Is(err, fairqueue.ErrNotWaiting), errors.Is(err, fairqueue.ErrForeign):
+		return nil
+	case !errors.Is(err, fairqueue.ErrGone):
+		_ = c.Leave(ctx) // if that fails, it goes on in the background
+	}
+	return err
+}
+
+// Leader is who leads, or stands as a candidate. The zero Leader is nobody.
+type Leader struct {
+	Value string
+	Key   string // in etcd
+	Token Token  // fencing token of the term
+	// Priority is that of WithPriority; 0 for candidates of other programs.
+	Priority int
+}
+
+// Vacant reports whether it is nobody.
+func (l Leader) Vacant() bool { return l.Token == 0 }
+
+func leaderOf(entries []fairqueue.Entry) Leader {
+	if len(entries) == 0 {
+		return Leader{}
+	}
+	e := entries[0]
+	return Leader{Value: string(e.Value), Key: e.Key, Token: Token(e.Revision), Priority: e.Priority}
+}
+
+// Leader returns who leads now: one linearizable read. If there is nobody, the error wraps
+// [ErrNoLeader]. It needs no session, and the caller need not be a candidate.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	leaders, err := e.line(ctx)
+	if err == nil && len(leaders) == 0 {
+		err = ErrNoLeader
+	}
+	if err != nil {
+		return Leader{}, failed("leader", e.name, err)
+	}
+	return leaders[0], nil
+}
+
+// Candidates returns those who wait to lead, in the order in which they came, for
+// [Term.Transfer]. Cost and errors are as for Leader, but that there are none is not an error.
+func (e *Election) Candidates(ctx context.Context) ([]Leader, error) {
+	leaders, err := e.line(ctx)
+	if err != nil {
+		return nil, failed("candidates", e.name, err)
+	}
+	return leaders[min(1, len(leaders)):], nil
+}
+
+func (e *Election) line(ctx context.Context) ([]Leader, error) {
+	if e.err != nil {
+		return nil, e.err
+	}
+	entries, err := e.queue.Entries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var leaders []Leader
+	for i := range entries {
+		leaders = append(leaders, leaderOf(entries[i:]))
+	}
+	return leaders, nil
+}
+
+// Observe follows who leads: first as it is, then after every change of leader or value, in
+// order and with none left out, until ctx ends or the loop is left. A vacancy is yielded as a
+// zero Leader. It needs no session, and the caller need not be a candidate.
+//
+//	for leader, err := range election.Observe(ctx) {
+//
+// Trouble with etcd is waited out; only if the history of the time in between has been
+// compacted, changes that have been undone or overtaken meanwhile are not seen. An error is
+// yielded, with a zero Leader, if etcd refuses to be read (permission denied); it goes on trying with pauses,
+// unless the loop is left. It costs one read, one watch, and another read about every 10 s.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
+	return func(yield func(Leader, error) bool) {
+		if e.err != nil {
+			yield(Leader{}, failed("observe", e.name, e.err))
+			return
+		}
+		first, last := true, Leader{}
+		for entries, err := range e.queue.Follow(ctx) {
+			if err != nil {
+				if !yield(Leader{}, failed("observe", e.name, err)) {
+					return
+				}
+				continue
+			}
+			leader := leaderOf(entries)
+			if !first && leader == last {
+				continue
+			}
+			first, last = false, leader
+			if !yield(leader, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Term is the time for which a candidate leads, from Campaign until it resigns or is lost.
+// It is a [Hold] and has all that one has. It is safe for concurrent use.
+type Term struct {
+	*Hold
+	ticket *fairqueue.Ticket
+}
+
+// Proclaim replaces the value that others see, without an interruption of the term: one
+// round trip, one raft entry. If the term is over, the error says how, and nothing happens. If ctx ends
+// before etcd answers, the value may or may not have been replaced.
+func (t *Term) Proclaim(ctx context.Context, value string) error {
+	err := t.Err()
+	if err == nil {
+		if err = t.ticket.Set(ctx, value); errors.Is(err, ErrLost) {
+			t.end(err)
+		}
+	}
+	return failed("proclaim", t.Name(), err)
+}
+
+// Resign ends the term. It is the same as Unlock, and like it works with a context that is over.
+// Stop what the leader does before.
+func (t *Term) Resign(ctx context.Context) error { return t.Unlock(ctx) }
+
+// Transfer ends the term and makes the first waiting candidate with the given value the
+// leader, in one transaction, so that nobody else leads in between, not even those who have waited longer; they
+// are in line behind again. Stop what the leader does before. One read and one transaction,
+// again if candidates come or go meanwhile.
+//
+// If there is no such candidate, the error wraps [ErrNotWaiting]; if a candidate of another
+// program, which cannot be asked to step back, is ahead of it, [ErrForeign]. Then the term goes
+// on. If ctx ends before etcd answers, the error wraps ctx's; the term is over if Err says so.
+func (t *Term) Transfer(ctx context.Context, candidate string) error {
+	return failed("transfer", t.Name(), t.transfer(ctx, candidate))
+}
+
+func (t *Term) transfer(ctx context.Context, candidate string) error {
+	if err := t.Err(); err != nil {
+		return err
+	}
+	t.ending.Lock() // that the key is gone must not count as a loss
+	defer t.ending.Unlock()
+	err := t.ticket.PassTo(ctx, func(behind []fairqueue.Entry) int {
+		return slices.IndexFunc(behind, func(e fairqueue.Entry) bool { return string(e.Value) == candidate })
+	})
+	switch {
+	case errors.Is(err, fairqueue.ErrGone):
+		t.end(err)
+	case t.ticket.Left():
+		t.end(ErrUnlocked)
+	}
+	return err
+}

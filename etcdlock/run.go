@@ -1,0 +1,170 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/etcdlock/locks/session"
+)
+
+const (
+	campaignAgain     = 500 * time.Millisecond // after a term
+	campaignRetry     = 100 * time.Millisecond // after a failure, at first
+	longCampaignRetry = 10 * time.Second
+)
+
+// Run stands as a candidate for as long as ctx lasts: it campaigns with value, calls lead
+// while it leads, resigns when lead has returned, and campaigns again. lead's context ends
+// with ctx, with the term (at the session's deadline at the latest, before anybody else can
+// lead), or when the health check fails ([WithHealthCheck]); its cause says why. lead must return then: the
+// session is kept alive until it has, so a leader that is slow to stop delays the next
+// one rather than working beside it, unless etcd cannot be reached.
+//
+// Run returns only
+//
+//   - when ctx has ended and lead, if it was running, has returned: an error that wraps
+//     ctx's cause, and what lead returned, if it is no context's error;
+//   - when lead returns an error or panics although the term was neither lost nor ended by the
+//     health check: that error, unwrapped, or the panic, after resigning;
+//   - when campaigning fails for good: the session or Keeper is closed, a session that is not
+//     of a Keeper is lost, the name is invalid, or etcd refuses (permission denied, no space).
+//
+// It campaigns again after a pause of half a second, give or take half of it, when lead has
+// returned nil, whether or not it resigned itself; when the term was lost, whatever lead returned then; and when the
+// health check has failed, as soon as it succeeds. Failures that may pass are tried again after 0.1 s to 10 s. For
+// this src should be a session.Keeper.
+func (e *Election) Run(ctx context.Context, value string, lead func(ctx context.Context, t *Term) error) error {
+	retry := campaignRetry
+	for {
+		if err := e.recover(ctx); err != nil {
+			return failed("run", e.name, err)
+		}
+		term, err := e.Campaign(ctx, value)
+		switch {
+		case ctx.Err() != nil:
+			if term != nil {
+				resign(ctx, term)
+			}
+			return failed("run", e.name, context.Cause(ctx))
+		case err != nil && !e.passing(err):
+			return err
+		case err != nil:
+			pause(ctx, retry)
+			retry = min(2*retry, longCampaignRetry)
+			continue
+		}
+		retry = campaignRetry
+		if stop, err := e.lead(ctx, term, lead); stop {
+			return err
+		}
+		pause(ctx, campaignAgain)
+	}
+}
+
+// lead runs one term. stop says that Run is over.
+func (e *Election) lead(ctx context.Context, term *Term, lead func(context.Context, *Term) error) (stop bool, err error) {
+	leading, end := context.WithCancelCause(carry(ctx, term.Hold))
+	detach := context.AfterFunc(term.Context(), func() { end(context.Cause(term.Context())) })
+	var checking sync.WaitGroup
+	checking.Go(func() { e.check(leading, end) })
+	defer func() {
+		// A panic of lead passes through here, too.
+		end(nil)
+		checking.Wait()
+		detach()
+		resign(ctx, term)
+	}()
+	if e.opts.health != nil {
+		if err := e.healthy(leading); err != nil {
+			end(err)
+			return false, nil
+		}
+	}
+	err = lead(leading, term)
+	cause := context.Cause(leading) // of the end of the term, if it ended before lead did
+	if cause == nil {
+		cause = term.Err() // which looks at the clock
+	}
+	switch {
+	case ctx.Err() != nil:
+		stopped := context.Cause(ctx)
+		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, stopped) {
+			stopped = fmt.Errorf("%w: %w", stopped, err)
+		}
+		return true, failed("run", e.name, stopped)
+	case errors.Is(cause, ErrLost), errors.Is(cause, ErrClosed), errors.Is(cause, ErrUnhealthy):
+		return false, nil
+	}
+	return err != nil, err
+}
+
+// resign gives up a term when its work has stopped. If etcd does not answer, that goes on in
+// the background.
+func resign(ctx context.Context, term *Term) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_ = term.Resign(bounded) // a loss has been told, and nothing else can be done
+}
+
+// passing reports whether campaigning may succeed another time.
+func (e *Election) passing(err error) bool {
+	if s, ok := e.source.(*session.Session); ok && s.Err() != nil {
+		return false
+	}
+	// The Keeper's time for a new session is over.
+	return errors.Is(err, ErrLost) || errors.Is(err, context.DeadlineExceeded) || session.Passing(err)
+}
+
+// recover waits until the health check succeeds.
+func (e *Election) recover(ctx context.Context) error {
+	for e.opts.health != nil && ctx.Err() == nil {
+		if e.healthy(ctx) == nil {
+			break
+		}
+		pause(ctx, e.opts.every)
+	}
+	return context.Cause(ctx)
+}
+
+// check calls the health check every so often until ctx ends or it fails.
+func (e *Election) check(ctx context.Context, end context.CancelCauseFunc) {
+	if e.opts.health == nil {
+		return
+	}
+	ticker := time.NewTicker(e.opts.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := e.healthy(ctx); err != nil {
+			end(err)
+			return
+		}
+	}
+}
+
+func (e *Election) healthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, e.opts.every)
+	defer cancel()
+	if err := e.opts.health(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnhealthy, err)
+	}
+	return nil
+}
+
+// pause waits for d, give or take half, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d/2 + rand.N(d))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
