@@ -19,9 +19,15 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// past is a store of etcd with all its history: past[r] holds the create revisions
-// of the keys that exist at revision r.
-type past []map[string]int64
+// past is a store of etcd with all its history: past[r] holds the keys that exist at
+// revision r.
+type past []map[string]birth
+
+// birth is what the past knows of a key.
+type birth struct {
+	revision int64
+	marked   bool // its owner shares
+}
 
 // queueNames are the names that can appear directly in the queue q: ours, and
 // those of etcd's own tools. The leases are 1 to 4.
@@ -45,7 +51,7 @@ func replay(script []byte) past {
 		now, revision := maps.Clone(p[len(p)-1]), int64(len(p))
 		create := func(key string) {
 			if _, taken := now[key]; !taken {
-				now[key] = revision
+				now[key] = birth{revision: revision}
 			}
 		}
 		ticket := "q/" + queueNames[which%len(queueNames)]
@@ -62,7 +68,11 @@ func replay(script []byte) past {
 		case 5:
 			delete(now, ticket)
 		case 6:
-			delete(now, otherKeys[which%len(otherKeys)])
+			if what/8%2 > 0 {
+				markOwner(now)
+			} else {
+				delete(now, otherKeys[which%len(otherKeys)])
+			}
 		case 7: // a lease is over
 			lease := string(rune('1' + which%4))
 			for key := range now {
@@ -77,15 +87,29 @@ func replay(script []byte) past {
 	return p
 }
 
+// markOwner is what Share does: to an exclusive ticket of ours that owns, and to no other.
+func markOwner(now map[string]birth) {
+	owner := ""
+	for key, b := range now {
+		name, ok := strings.CutPrefix(key, "q/")
+		if ok && !strings.Contains(name, "/") && (owner == "" || b.revision < now[owner].revision) {
+			owner = key
+		}
+	}
+	if strings.HasPrefix(owner, "q/x") {
+		now[owner] = birth{revision: now[owner].revision, marked: true}
+	}
+}
+
 func (p past) latest() int64 { return int64(len(p)) - 1 }
 
 // tickets lists all that were ever in the queue under a name of ours.
 func (p past) tickets() []entry {
 	seen := map[entry]bool{}
 	for _, keys := range p {
-		for key, revision := range keys {
+		for key, b := range keys {
 			if name, ok := strings.CutPrefix(key, "q/"); ok && strings.Contains(name, "-") && !strings.Contains(name, "/") {
-				seen[entry{key: key, revision: revision}] = true
+				seen[entry{key: key, revision: b.revision}] = true
 			}
 		}
 	}
@@ -98,16 +122,16 @@ func (p past) tickets() []entry {
 // there, and who blocks it.
 func (p past) judge(me entry, at int64) (there bool, blockers []entry) {
 	shared := func(key string) bool { return strings.Split(key, "/")[1][:min(1, len(key)-2)] == "s" }
-	for key, revision := range p[at] {
+	for key, b := range p[at] {
 		parts := strings.Split(key, "/")
-		if len(parts) != 2 || parts[0] != "q" || revision >= me.revision {
+		if len(parts) != 2 || parts[0] != "q" || b.revision >= me.revision {
 			continue
 		}
-		if !shared(me.key) || !shared(key) {
-			blockers = append(blockers, entry{key: key, revision: revision})
+		if !shared(me.key) || !shared(key) && !b.marked {
+			blockers = append(blockers, entry{key: key, revision: b.revision})
 		}
 	}
-	return p[at][me.key] == me.revision, blockers
+	return p[at][me.key].revision == me.revision, blockers
 }
 
 // check holds a verdict at a revision against the model. Fatalf rather than require:
@@ -195,13 +219,17 @@ func (k *pastKV) Txn(_ context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.Ca
 
 func (k *pastKV) answer(r *etcdserverpb.RangeRequest, at int64) *etcdserverpb.RangeResponse {
 	var kvs []*mvccpb.KeyValue
-	for key, revision := range k.past[at] {
+	for key, b := range k.past[at] {
 		within := key == string(r.Key)
 		if len(r.RangeEnd) > 0 {
 			within = key >= string(r.Key) && key < string(r.RangeEnd)
 		}
-		if within && (r.MaxCreateRevision == 0 || revision <= r.MaxCreateRevision) {
-			kvs = append(kvs, &mvccpb.KeyValue{Key: []byte(key), CreateRevision: revision})
+		if within && (r.MaxCreateRevision == 0 || b.revision <= r.MaxCreateRevision) {
+			kv := &mvccpb.KeyValue{Key: []byte(key), CreateRevision: b.revision}
+			if b.marked && !r.KeysOnly {
+				kv.Value = []byte(markedShared + `"host":"h"}`)
+			}
+			kvs = append(kvs, kv)
 		}
 	}
 	slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int {
@@ -211,6 +239,9 @@ func (k *pastKV) answer(r *etcdserverpb.RangeRequest, at int64) *etcdserverpb.Ra
 		}
 		if k.tie {
 			byKey = -byKey
+		}
+		if r.SortOrder == etcdserverpb.RangeRequest_ASCEND {
+			return cmp.Or(cmp.Compare(a.CreateRevision, b.CreateRevision), byKey)
 		}
 		return cmp.Or(cmp.Compare(b.CreateRevision, a.CreateRevision), byKey)
 	})
@@ -223,9 +254,11 @@ func (k *pastKV) answer(r *etcdserverpb.RangeRequest, at int64) *etcdserverpb.Ra
 
 // joined is what the transaction of a join that is applied at a revision, or finds
 // itself there when it is tried again, brings back of the queue.
-func (k *pastKV) joined(me entry, at, limit int64) answer {
+func (k *pastKV) joined(me entry, m Mode, at, limit int64) answer {
 	all := space("q/").all()
-	r := k.answer(&etcdserverpb.RangeRequest{Key: []byte(all.first), RangeEnd: []byte(all.end), Limit: limit}, at)
+	r := k.answer(&etcdserverpb.RangeRequest{
+		Key: []byte(all.first), RangeEnd: []byte(all.end), Limit: limit, KeysOnly: m != Shared,
+	}, at)
 	a := answer{revision: r.Header.Revision, entries: entriesOf(r.Kvs)}
 	if r.More {
 		a.from = me.revision + 1
@@ -289,7 +322,7 @@ func (i *inquiry) ask(t *testing.T, me entry, least, limit int64) {
 
 	at := max(i.kv.behind, me.revision)
 	i.kv.cut = false
-	p.confront(t, s, me, mode, me.revision, i.kv.joined(me, at, limit), i.kv.cut)
+	p.confront(t, s, me, mode, me.revision, i.kv.joined(me, mode, at, limit), i.kv.cut)
 
 	if err := ticket.look(context.Background(), least); err != nil {
 		t.Fatal(err)
@@ -323,6 +356,8 @@ func FuzzDecideGrantsWhatTheModelGrants(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 5, 0, 0, 0}, []byte{0, 9, 0, 0, 0, 1, 9, 0, 1, 0, 2, 9, 0, 2, 0})
 	f.Add([]byte{0, 4, 12, 5, 1, 0, 3, 2, 0, 6}, []byte{0, 4, 0, 1, 0, 1, 4, 0, 2, 1, 2, 4, 0, 1, 1})
 	f.Add([]byte{28, 4, 28, 0, 4, 6, 7, 0, 0, 0}, []byte{0, 1, 0, 1, 0, 1, 2, 0, 1, 1, 2, 3, 0, 2, 0})
+	// An owner that lets readers in, in front of a writer and readers on both sides of it.
+	f.Add([]byte{0, 0, 0, 4, 14, 0, 0, 5, 0, 1, 0, 6, 5, 0}, []byte{1, 4, 3, 1, 0, 1, 2, 1, 2, 1, 2, 3, 0, 0, 0, 3, 6, 2, 2, 0, 4, 6, 3, 1, 1})
 	f.Fuzz(func(t *testing.T, script, questions []byte) {
 		i.run(t, script[:min(len(script), 160)], questions[:min(len(questions), 60)])
 	})

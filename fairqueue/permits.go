@@ -183,27 +183,28 @@ func (s space) count(me entry, weight int64, c census) (v verdict, predecessor e
 			continue
 		}
 		ahead = append(ahead, e.key)
-		if sum += s.weight(e.key, c.peak); sum > c.peak {
+		w, ok := s.weight(e.key)
+		if !ok || w > c.peak-sum { // compared like this, nothing overflows
 			return blocked, predecessor, nil // it, or one before it, waits
 		}
+		sum += w
 	}
 	switch {
 	case !c.whole && !slices.ContainsFunc(c.first, predecessor.is):
 		return askFurther, entry{}, nil
-	case sum+weight <= c.size:
+	case weight <= c.size-sum:
 		return granted, entry{}, nil
 	}
 	return crowded, entry{}, ahead
 }
 
-// weight of a ticket; one of another kind takes all there is.
-func (s space) weight(key string, all int64) int64 {
-	if mode, _ := s.mode(key); mode == permit {
-		if _, n, ok := s.parts(key); ok && n > 0 && n <= all {
-			return n
-		}
+// weight of a ticket; one of another kind has none, and takes all there is.
+func (s space) weight(key string) (weight int64, ok bool) {
+	if mode, _ := s.mode(key); mode != permit {
+		return 0, false
 	}
-	return all + 1
+	_, weight, ok = s.parts(key)
+	return weight, ok && weight > 0
 }
 
 // count asks how things stand, at revision least or later, as look does for others.
