@@ -10,6 +10,26 @@
 //		return err
 //	})
 //
+// # Which to choose
+//
+//	only one at a time                              Mutex
+//	many may read, one may write                    RWMutex; Hold.Downgrade to read on what was written
+//	at most n at a time, over all processes         Semaphore; WithSlots if each needs a number
+//	several things at once                          Multi: all or nothing, in any order of names
+//	one of many keys, without a queue for each      Striped.For
+//	any of several equal things, or any n           Striped.Any, Striped.AnyN
+//	code that locks calls code that locks           Reentrant; better, RequireHeld in the inner one
+//	a job of a schedule, once per tick              Mutex.TryLock with WithMinHold
+//	one of several processes does the work, always  Election.Run; others find it with Leader, Observe
+//	code that wants a sync.Locker                   NewLocker
+//
+// No lock at all is better where a transaction or a conditional write on the thing itself will
+// do, and where doing it twice does no harm. An Election is a Mutex held for ever whose owner
+// can be found; take a Mutex for work that ends.
+//
+// All of them are places in one kind of queue (package fairqueue), and what a successful
+// call returns is always a [Hold]. What is said of Lock here goes for every way to take a lock.
+//
 // # Guarantees
 //
 //  1. Two exclusive holds of one name never exist at the same revision of etcd.
@@ -30,6 +50,12 @@
 //  6. Nobody can release what somebody else holds. A hold is a value of its own, and
 //     every release is conditional on the very key and its create revision.
 //  7. The token of a hold never changes, and rises strictly from owner to owner.
+//  8. Readers that stand next to each other share; a reader never overtakes a writer that
+//     came first, nor the other way round. Permits of a semaphore are granted in order,
+//     whatever the weights, and at no revision are there more of them than its size, unless
+//     it has been reduced since.
+//  9. Several locks are taken at one revision or not at all, and such waits never form a cycle.
+//  10. An election's terms are exclusive holds: Run gives one up only when its work has stopped.
 //
 // # Not guaranteed
 //
@@ -41,6 +67,10 @@
 // with the data and refuse lower ones, with a [Fence] or like this:
 //
 //	UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2
+//
+// The tokens of those who hold together (readers, holders of permits) do not fence each
+// other: only exclusive holds, and the owners of one slot one after the other, can be told
+// apart by them.
 //
 // The lock trusts etcd, and that clocks run at about the same rate; it never compares
 // the time of day of two machines. A cluster that is restored from a snapshot goes
@@ -58,6 +88,13 @@
 // is a watch on the predecessor, one or two small reads, and after its release one more.
 // TryLock of a held lock is one read, no raft entry. Unlock is one round trip. A hold
 // costs nothing in its first second; after that one watch, and a small read about every
-// 10 s. Sessions cost one request
-// per TTL/3, however many locks they hold.
+// 10 s. Sessions cost one request per TTL/3, however many locks they hold.
+//
+//	Multi of n names                as one lock: one round trip, one raft entry
+//	Semaphore, after a wait         one transaction more; with slots a read and a transaction
+//	Striped.Any, one free           one read, one transaction
+//	Downgrade, Proclaim             one transaction
+//	Transfer, Resize                one read, one transaction
+//	Unlock before WithMinHold       two round trips
+//	entering again                  nothing
 package etcdlock

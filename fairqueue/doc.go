@@ -29,6 +29,14 @@
 //     existed and nothing blocked it, and the session was not known to be lost.
 //  7. If a call fails, its ticket is given up. If it may exist, the session removes
 //     it in the background.
+//  8. Tickets of a group have one revision and stand in different queues. A wait is always for a
+//     lower revision, so groups cannot wait for each other in a circle. No two tickets
+//     of one queue ever have the same revision.
+//  9. A ticket for permits owns exactly if the weights of all ahead of it, waiting or not, and its own are
+//     no more than the size. Those ahead can only vanish, so it goes on to own; and since
+//     who waits counts as well, nobody is overtaken.
+//  10. An exclusive ticket is marked as shared only by its owner. So nothing stands ahead of a
+//     marked one, and a shared ticket with nothing else in its way owns too.
 //
 // # Not guaranteed
 //
@@ -40,16 +48,21 @@
 //
 //	<prefix>/x<lease>-<slot>   exclusive ticket, lease and slot in hexadecimal
 //	<prefix>/s<lease>-<slot>   shared ticket
+//	<prefix>/p<lease>-<slot>-<weight>            ticket for permits
+//	<prefix>/l<lease>-<slot>[-<priority>]        candidate, with a value of the caller's
+//	<prefix>/size/<size>-<largest size ever>     size of a semaphore; without a lease
+//	<prefix>!/slot/<number>/x<lease>-<slot>      owner of a number, a queue of its own
 //
 // This is a wire format. Any other key directly under the prefix counts as a
-// ticket too, an exclusive one unless its name begins with s. So the queue can be
+// ticket too, one that blocks shared ones unless its name begins with s, and takes all permits. So the queue can be
 // shared, safely and in order, with etcd's own concurrency package, its lock
 // service and etcdctl, which use <prefix>/<lease> and see our keys as tickets, too.
 // Keys further down belong to other queues and are passed over.
 //
 // Names are used again rather than made afresh, because deleted keys stay in
 // etcd's index until a compaction and every range walks over them. The value
-// says who the owner is, for people and for Entries; nothing decides on it.
+// says who the owner is, for people and for Entries; nothing decides on it, but for the mark
+// with which an exclusive ticket's begins when its owner lets shared ones in.
 //
 // # Cost
 //
@@ -60,6 +73,15 @@
 //	try when held                      1 read                             0
 //	try when free                      1 read + 1                         1
 //	leave                              1                                  1
+//	a group, of any size               as one ticket, and 1 read more     1
+//	                                   if it had to wait
+//	any n of several, some free        1 read + 1                         1
+//	  none free                        2, a watch and looks for each, 1   2
+//	permits, after a wait              1 more                             1 more
+//	a number with them                 1 read + 1                         1
+//	Share, Set                         1                                  1
+//	PassTo, Resize                     1 read + 1                         1
+//	Linger                             2                                  2
 //
 // The one-key read is saved if nothing has happened between join and watch. A look
 // costs the server 0.2 µs per ticket in the queue (0.6 µs before etcd 3.7), and is
