@@ -42,6 +42,9 @@ func NewStriped(src session.Source, name string, stripes int, opts ...Option) *S
 		}
 		s.stripes[i] = m
 	}
+	for _, m := range s.stripes {
+		m.err = s.err // "" is not a name, though "/0" is
+	}
 	return s
 }
 

@@ -1,0 +1,193 @@
+package etcdlock_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+// requireLost says that a hold knows of its loss and that everything tells so.
+func requireLost(t *testing.T, h *etcdlock.Hold) {
+	t.Helper()
+	await(t, "the loss", h.Done())
+	require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
+	require.ErrorIs(t, context.Cause(h.Context()), etcdlock.ErrLost)
+	_, err := h.Txn(within(t)).Then(clientv3.OpPut("data", "stale")).Commit()
+	require.ErrorIs(t, err, etcdlock.ErrLost)
+	require.ErrorIs(t, h.Ensure(within(t), 1), etcdlock.ErrLost)
+	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+	require.NoError(t, h.Unlock(within(t)), "the second call does nothing")
+}
+
+// Scenarios H6 and R6.
+func TestARevokedLeaseIsTheLossOfEveryKindOfHold(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		s := newSession(t, b.cluster.Client(t))
+		holds := b.fill(t, b.open(s, "orders"))
+		waiting := b.wait(within(t), t, b.blocker(), len(holds))
+		_, err := b.client.Revoke(within(t), s.Lease())
+		require.NoError(t, err)
+		next := granted(t, waiting)
+		require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+		for _, h := range holds {
+			requireLost(t, h)
+			require.Greater(t, next.Token(), h.Token())
+		}
+		require.NoError(t, next.Err())
+		unlock(t, next)
+		require.Empty(t, keysAt(t, b.client, "data"))
+	})
+}
+
+// Scenario W1.
+func TestAWaiterWhoseLeaseIsRevokedIsToldAndNeverGranted(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		blocker := lock(t, b.blocker())
+		s := newSession(t, b.cluster.Client(t))
+		waiting := b.wait(within(t), t, b.open(s, "orders"), 1)
+		_, err := b.client.Revoke(within(t), s.Lease())
+		require.NoError(t, err)
+		require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+		r := await(t, "the waiter", waiting)
+		require.ErrorIs(t, r.err, etcdlock.ErrLost)
+		require.Nil(t, r.hold)
+		unlock(t, blocker)
+	})
+}
+
+// Scenario W2: the waiter finds out when it looks the next time, at the latest when its turn
+// would have come.
+func TestAWaiterWhoseKeyIsDeletedIsNeverGranted(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		blocker := lock(t, b.blocker())
+		waiting := b.wait(within(t), t, b.orders(t), 1)
+		for _, key := range keysAt(t, b.client, b.queue("orders")+"/") {
+			if key != blocker.Key() {
+				_, err := b.client.Delete(within(t), key)
+				require.NoError(t, err)
+			}
+		}
+		unlock(t, blocker)
+		r := await(t, "the waiter", waiting)
+		require.ErrorIs(t, r.err, etcdlock.ErrLost)
+		require.Nil(t, r.hold)
+	})
+}
+
+// Scenario H7, for every key of a hold. A hold watches its keys when it is a second old, so
+// all kinds share a cluster and wait for that together.
+func TestADeletedKeyIsTheLossOfTheWholeHold(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	s := newSession(t, cluster.Client(t))
+	type victim struct {
+		kind
+		hold *etcdlock.Hold
+		key  string
+	}
+	var victims []victim
+	before, watches := cluster.Calls("Watch"), 0
+	for i, k := range kinds {
+		for j := range k.keys {
+			h := lock(t, k.open(s, "orders "+string(rune('a'+i))+string(rune('a'+j))))
+			require.Len(t, keysOf(h), k.keys, k.title)
+			victims = append(victims, victim{k, h, keysOf(h)[j]})
+			watches += k.keys
+		}
+	}
+	require.Eventually(t, func() bool { return cluster.Calls("Watch") >= before+int64(watches) }, patience, waitABit)
+	for _, v := range victims {
+		require.NoError(t, v.hold.Err())
+		_, err := client.Delete(within(t), v.key)
+		require.NoError(t, err)
+		await(t, "the loss of a "+v.title, v.hold.Done())
+	}
+	for _, v := range victims {
+		requireLost(t, v.hold)
+	}
+	require.NoError(t, s.Err(), "only the holds were lost")
+	require.Empty(t, keysAt(t, client, "data"))
+	requireNothingLeft(t, client)
+}
+
+// Scenario F4: nobody has told the holder yet.
+func TestAGuardedWriteIsRefusedIfAnyKeyOfTheHoldIsGone(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		l := b.orders(t)
+		for i := range b.keys {
+			h := lock(t, l)
+			_, err := b.client.Delete(within(t), keysOf(h)[i])
+			require.NoError(t, err)
+			require.NoError(t, h.Err(), "it has not noticed")
+			answer, err := b.client.Txn(within(t)).If(h.Guards()...).Then(clientv3.OpPut("data", "stale")).Commit()
+			require.NoError(t, err)
+			require.False(t, answer.Succeeded)
+			_, err = h.Txn(within(t)).Then(clientv3.OpPut("data", "stale")).Else(clientv3.OpPut("data", "stale")).Commit()
+			require.ErrorIs(t, err, etcdlock.ErrLost)
+			requireLost(t, h)
+			requireNothingLeft(t, b.client)
+		}
+	})
+}
+
+// Scenarios R3, R6 and R10.
+func TestUnlockAfterALossLeavesTheNextOwnerOfEveryKindAlone(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		l := b.open(b.session, "orders")
+		for i := range b.keys {
+			old := lock(t, l)
+			_, err := b.client.Delete(within(t), keysOf(old)[i])
+			require.NoError(t, err)
+			waiting := locking(within(t), l)
+			require.ErrorIs(t, old.Unlock(within(t)), etcdlock.ErrLost)
+			next := granted(t, waiting)
+			require.NoError(t, old.Unlock(within(t)))
+			require.NotEqual(t, old.Token(), next.Token())
+			answer, err := next.Txn(within(t)).Commit()
+			require.NoError(t, err, "all of its keys are there")
+			require.True(t, answer.Succeeded)
+			unlock(t, next)
+		}
+	})
+}
+
+func TestClosingTheSessionReleasesEveryKind(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		s := newSession(t, b.cluster.Client(t))
+		h := lock(t, b.open(s, "orders"))
+		waiting := b.wait(within(t), t, b.blocker(), 1)
+		require.NoError(t, s.Close(within(t)))
+		await(t, "the end", h.Done())
+		require.ErrorIs(t, h.Err(), etcdlock.ErrClosed)
+		require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrClosed)
+		unlock(t, granted(t, waiting))
+		_, err := b.open(s, "orders").Lock(within(t))
+		require.ErrorIs(t, err, etcdlock.ErrClosed)
+	})
+}
+
+// Scenario H11.
+func TestAKeeperLocksEveryKindAgainAfterALoss(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		keeper := session.Keep(b.cluster.Client(t), session.WithTTL(longTTL))
+		l := b.open(keeper, "orders")
+		old := lock(t, l)
+		s, err := keeper.Session(within(t))
+		require.NoError(t, err)
+		_, err = b.client.Revoke(within(t), s.Lease())
+		require.NoError(t, err)
+		again := lock(t, l)
+		require.Greater(t, again.Token(), old.Token())
+		requireLost(t, old)
+		require.NoError(t, again.Err())
+		unlock(t, again)
+		require.NoError(t, keeper.Close(within(t)))
+	})
+}

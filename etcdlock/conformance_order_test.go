@@ -1,0 +1,201 @@
+package etcdlock_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+// Scenario H12: goroutines count as much as processes, on one session or several.
+func TestNoMoreHoldALockThanItsKindAllows(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		one := b.open(b.session, "orders")
+		lockers := []etcdlock.Locker{one, one, b.open(b.session, "orders"), b.orders(t), b.orders(t)}
+		ctx := within(t)
+		var inside, most atomic.Int32
+		var working sync.WaitGroup
+		for _, l := range lockers {
+			working.Go(func() {
+				for range 6 {
+					h, err := l.Lock(ctx)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					n := inside.Add(1)
+					for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+					}
+					if err := h.Err(); err != nil {
+						t.Error(err)
+					}
+					inside.Add(-1)
+					if err := h.Unlock(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		working.Wait()
+		require.LessOrEqual(t, int(most.Load()), b.width)
+	})
+}
+
+func TestAsManyHoldALockAsItsKindAllows(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		mine, theirs := b.open(b.session, "orders"), b.orders(t)
+		holds := b.fill(t, mine)
+		h, err := theirs.TryLock(within(t))
+		if b.width == many {
+			require.NoError(t, err)
+			unlockAll(t, append(holds, h))
+			return
+		}
+		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		waiting := b.wait(within(t), t, theirs, len(holds))
+		_, err = mine.TryLock(within(t))
+		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		requireWaiting(t, waiting)
+		for _, h := range holds {
+			require.NoError(t, h.Err())
+		}
+		unlockAll(t, holds)
+		unlock(t, granted(t, waiting))
+	})
+}
+
+// Promise 13, scenario F3.
+func TestWhoComesFirstIsServedFirst(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		blocker := lock(t, b.blocker())
+		lockers := []etcdlock.Locker{b.open(b.session, "orders"), b.orders(t)}
+		var waiting []<-chan result
+		for i := range 8 {
+			waiting = append(waiting, b.wait(within(t), t, lockers[i%2], i+1))
+		}
+		for _, w := range waiting {
+			requireWaiting(t, w)
+		}
+		unlock(t, blocker)
+		var holds []*etcdlock.Hold
+		var last etcdlock.Token
+		for i, w := range waiting {
+			if i >= b.width {
+				requireWaiting(t, w)
+				unlock(t, holds[i-b.width])
+			}
+			h := granted(t, w)
+			require.Greater(t, h.Token(), last)
+			last = h.Token()
+			holds = append(holds, h)
+		}
+		unlockAll(t, holds) // the second time for most
+	})
+}
+
+// Scenario W8.
+func TestOneWhoLeavesTheLineChangesNothingForTheOthers(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		blocker := lock(t, b.blocker())
+		l := b.orders(t)
+		first := b.wait(within(t), t, l, 1)
+		ctx, cancel := context.WithCancel(within(t))
+		leaving := b.wait(ctx, t, l, 2)
+		last := b.wait(within(t), t, l, 3)
+		cancel()
+		r := await(t, "the one who leaves", leaving)
+		require.ErrorIs(t, r.err, context.Canceled)
+		require.Nil(t, r.hold)
+		b.awaitInLine(t, 3)
+		requireWaiting(t, last)
+		unlock(t, blocker)
+		unlock(t, granted(t, first))
+		unlock(t, granted(t, last))
+	})
+}
+
+func TestAContextThatIsOverTakesNothing(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		l := b.orders(t)
+		before := b.cluster.AppliedIndex()
+		for _, call := range []func(context.Context) (*etcdlock.Hold, error){l.Lock, l.TryLock} {
+			h, err := call(cancelled())
+			require.ErrorIs(t, err, context.Canceled)
+			require.Nil(t, h)
+		}
+		require.Equal(t, before, b.cluster.AppliedIndex())
+	})
+}
+
+// Scenario W6.
+func TestACancellationThatRacesTheGrantIsEitherOr(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		l := b.orders(t)
+		for range 12 {
+			blocker := lock(t, b.blocker())
+			ctx, cancel := context.WithCancel(within(t))
+			waiting := b.wait(ctx, t, l, 1)
+			go cancel()
+			unlock(t, blocker)
+			switch r := await(t, "the waiter", waiting); r.err {
+			case nil:
+				for _, key := range keysOf(r.hold) {
+					require.Len(t, keysAt(t, b.client, key), 1)
+				}
+				require.NoError(t, r.hold.Err())
+				unlock(t, r.hold)
+			default:
+				require.ErrorIs(t, r.err, context.Canceled)
+				require.Nil(t, r.hold)
+			}
+			requireNothingLeft(t, b.client)
+		}
+	})
+}
+
+// Scenario R4.
+func TestARefusedTryLockOfAnyKindWritesNothing(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		l := b.orders(t)
+		unlock(t, lock(t, l)) // for the size of a semaphore
+		blocker := lock(t, b.blocker())
+		before := b.cluster.AppliedIndex()
+		for range 5 {
+			h, err := l.TryLock(within(t))
+			require.ErrorIs(t, err, etcdlock.ErrBusy)
+			require.Nil(t, h)
+		}
+		require.Equal(t, before, b.cluster.AppliedIndex())
+		unlock(t, blocker)
+		h, err := l.TryLock(within(t))
+		require.NoError(t, err)
+		require.Len(t, keysOf(h), b.keys)
+		unlock(t, h)
+	})
+}
+
+// Scenario W3.
+func TestACompactionWhileWaitingIsInvisible(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		client, link := b.cluster.Link(t)
+		l := b.open(newSession(t, client), "orders")
+		blocker := lock(t, b.blocker())
+		waiting := b.wait(within(t), t, l, 1)
+		link.Cut()
+		unlock(t, blocker)
+		for range 10 {
+			_, err := b.client.Put(within(t), "elsewhere", "")
+			require.NoError(t, err)
+		}
+		_, err := b.client.Delete(within(t), "elsewhere")
+		require.NoError(t, err)
+		_, err = b.cluster.Compact(within(t))
+		require.NoError(t, err)
+		link.Heal()
+		unlock(t, granted(t, waiting))
+	})
+}

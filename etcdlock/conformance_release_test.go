@@ -1,0 +1,105 @@
+package etcdlock_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+func TestTheSecondUnlockOfEveryKindDoesNothing(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		l := b.open(b.session, "orders")
+		first := lock(t, l)
+		unlock(t, first)
+		await(t, "the end", first.Done())
+		require.ErrorIs(t, first.Err(), etcdlock.ErrUnlocked)
+		require.ErrorIs(t, context.Cause(first.Context()), etcdlock.ErrUnlocked)
+		second := lock(t, l)
+		require.Equal(t, keysOf(first), keysOf(second), "so a delete by name would hit it")
+		require.Greater(t, second.Token(), first.Token())
+		require.NoError(t, first.Unlock(within(t)))
+		_, err := second.Txn(within(t)).Commit()
+		require.NoError(t, err)
+		unlock(t, second)
+	})
+}
+
+// Scenario R2.
+func TestUnlockOfEveryKindWithACancelledContextReleases(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		h := lock(t, b.open(b.session, "orders"))
+		require.NoError(t, h.Unlock(cancelled()))
+		require.Empty(t, keysAt(t, b.client, ""))
+	})
+}
+
+// Scenario R2: etcd is silent for longer than the caller waits.
+func TestAnUnconfirmedUnlockOfEveryKindGoesOnInTheBackground(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		h := lock(t, b.open(b.session, "orders"))
+		silence := b.cluster.LoseRequest("Txn")
+		require.ErrorIs(t, h.Unlock(cancelled()), context.Canceled)
+		silence.Heal()
+		requireNothingLeft(t, b.client)
+		require.NoError(t, b.session.Err())
+		unlock(t, lock(t, b.orders(t)))
+	})
+}
+
+// Scenarios R1 and R2: replies are lost after the join, and after the release, was applied.
+// Finding that out takes three seconds, so all kinds do it at the same time.
+func TestLostRepliesOfEveryKindAreNoticedByNobody(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	lose := func(which func(any) bool) (faults []*embedtest.Fault) {
+		for _, k := range kinds {
+			faults = append(faults, cluster.LoseReply("Txn", embedtest.Once(), touches(k.queue(aliasOf(k))+"/", which)))
+		}
+		return faults
+	}
+	requireAll := func(faults []*embedtest.Fault) {
+		for i, f := range faults {
+			require.Equal(t, 1, f.Bites(), kinds[i].title)
+		}
+	}
+	faults := lose(creates)
+	var waiting []<-chan result
+	for _, k := range kinds {
+		waiting = append(waiting, locking(within(t), k.open(s, aliasOf(k))))
+	}
+	var holds []*etcdlock.Hold
+	keys := 0
+	for i, w := range waiting {
+		holds = append(holds, granted(t, w))
+		keys += kinds[i].keys
+	}
+	requireAll(faults)
+	client := cluster.Client(t)
+	require.Len(t, keysAt(t, client, ""), keys, "the ticket was found again")
+
+	faults = lose(deletes)
+	unlocked := make(chan error, len(holds))
+	for _, h := range holds {
+		go func() { unlocked <- h.Unlock(within(t)) }()
+	}
+	for range holds {
+		require.NoError(t, await(t, "the release", unlocked))
+	}
+	requireAll(faults)
+	require.Empty(t, keysAt(t, client, ""))
+}
+
+// aliasOf is a name without characters that need to be escaped, another one for each kind.
+func aliasOf(k kind) string {
+	for i := range kinds {
+		if kinds[i].title == k.title {
+			return "orders-" + string(rune('a'+i))
+		}
+	}
+	panic("no such kind")
+}
