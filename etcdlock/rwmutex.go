@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
@@ -56,8 +57,10 @@ func (m *RWMutex) TryLock(ctx context.Context) (*Hold, error) {
 type joinFunc func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error)
 
 func (m *RWMutex) write(ctx context.Context, join joinFunc) (claim, error) {
-	for h := range holdsOf(ctx, func(c cover) bool { return c.prefix == m.covers[0].prefix }) {
-		if h.Shared() && h.Err() == nil {
+	here := func(c cover) bool { return c.prefix == m.covers[0].prefix }
+	for h := range holdsOf(ctx, here) {
+		reads := h.Shared() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return here(c) && c.shared })
+		if reads && h.Err() == nil {
 			return nil, ErrUpgrade
 		}
 	}

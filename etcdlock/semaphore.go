@@ -38,7 +38,7 @@ func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *
 		panic("etcdlock: the size of a semaphore must be positive")
 	}
 	o := collect(aSemaphore, opts)
-	l, prefix := newLock(o, name, true)
+	l, prefix := newLock(o, name, false)
 	return &Semaphore{lock: l, size: size, queue: fairqueue.New(src, prefix, o.queue...)}
 }
 
