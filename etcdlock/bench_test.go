@@ -38,14 +38,14 @@ type contender struct {
 	close func(ctx context.Context) error
 }
 
-// implementations are what is compared: a session on the client, and a lock on it.
-var implementations = []struct {
+// implementation is a session on the client, and a lock on it.
+type implementation struct {
 	name string
 	new  func(ctx context.Context, c *clientv3.Client, name string) (contender, error)
-}{
-	{"etcd", newTheirs},
-	{"etcdlock", newOurs},
 }
+
+// implementations are what is compared, ratios being those of the second to the first.
+var implementations = []implementation{{"etcd", newTheirs}, {"ours", newOurs}}
 
 func newOurs(ctx context.Context, c *clientv3.Client, name string) (contender, error) {
 	s, err := session.New(ctx, c, session.WithTTL(benchTTL))
@@ -118,9 +118,17 @@ func onEach(b *testing.B, on []deployment, f func(b *testing.B, cluster *embedte
 // duel runs rounds of both implementations by turns until the benchmark has had enough.
 // A round gets n contenders and returns its figures by unit.
 func duel(b *testing.B, cluster *embedtest.Cluster, n int, round func(all []contender) map[string]float64) {
-	sides := make([][]contender, len(implementations))
-	figures := make([]map[string][]float64, len(implementations))
-	for i, impl := range implementations {
+	b.Helper()
+	match(b, cluster, implementations, n, round)
+}
+
+// match is duel with implementations of choice, of which the first is what the others are
+// compared with.
+func match(b *testing.B, cluster *embedtest.Cluster, of []implementation, n int, round func(all []contender) map[string]float64) {
+	b.Helper()
+	sides := make([][]contender, len(of))
+	figures := make([]map[string][]float64, len(of))
+	for i, impl := range of {
 		sides[i] = newContenders(b, cluster, impl.new, n, "bench")
 		figures[i] = make(map[string][]float64)
 	}
@@ -133,10 +141,17 @@ func duel(b *testing.B, cluster *embedtest.Cluster, n int, round func(all []cont
 	}
 	b.ReportMetric(0, "ns/op")
 	for unit := range figures[0] {
-		theirs, ours := median(figures[0][unit]), median(figures[1][unit])
-		b.ReportMetric(theirs, "etcd-"+unit)
-		b.ReportMetric(ours, "ours-"+unit)
-		b.ReportMetric(ours/theirs, "ratio-"+unit)
+		base := median(figures[0][unit])
+		b.ReportMetric(base, of[0].name+"-"+unit)
+		for i, impl := range of[1:] {
+			figure := median(figures[i+1][unit])
+			b.ReportMetric(figure, impl.name+"-"+unit)
+			ratio := "ratio-"
+			if len(of) > 2 {
+				ratio += impl.name + "-"
+			}
+			b.ReportMetric(figure/base, ratio+unit)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -61,27 +62,41 @@ func ticketOr(t *Ticket, q *Queue, err error) (*Ticket, error) {
 // queue is less the more there are; beyond what a transaction can carry, nothing.
 func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	conditions := make([]clientv3.Cmp, len(tickets))
-	then := make([]clientv3.Op, len(tickets), 2*len(tickets))
+	then := make([]clientv3.Op, len(tickets), 3*len(tickets))
 	for i, t := range tickets {
 		conditions[i], then[i] = t.absent(), t.put()
 	}
-	limit := joinLimit / len(tickets)
-	if limit > 0 {
-		for _, t := range tickets {
-			then = append(then, t.start(int64(limit)))
-		}
+	limit := int64(max(joinLimit/len(tickets), 1))
+	for _, t := range tickets {
+		then = append(then, t.start(limit)...)
+	}
+	told := len(then) <= maxOperations
+	if !told { // more than a transaction can carry
+		then = then[:len(tickets)]
 	}
 	response, found, err := create(ctx, tickets, conditions, then)
 	if err != nil {
 		return err
 	}
-	for i, t := range tickets {
+	told = told && !found // otherwise Wait has to look
+	var lists []*etcdserverpb.ResponseOp
+	if told {
+		lists = response.Responses[len(tickets):]
+	}
+	for _, t := range tickets {
 		a := answer{revision: response.Header.Revision, from: t.me.revision + 1}
-		if !found && limit > 0 { // otherwise Wait has to look
-			queue := response.Responses[len(tickets)+i].GetResponseRange()
-			a.entries = entriesOf(queue.Kvs)
-			if !queue.More {
-				a.from = 0
+		if told {
+			a.from = 0
+			if t.mode == Shared { // not in what was read
+				a.entries = append(a.entries, t.me)
+			}
+			for range t.queue.space.blocking(t.mode) {
+				list := lists[0].GetResponseRange()
+				a.entries = append(a.entries, entriesOf(list.Kvs)...)
+				if list.More {
+					a.from = t.me.revision + 1
+				}
+				lists = lists[1:]
 			}
 		}
 		t.seen = a.revision
@@ -90,12 +105,15 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	return nil
 }
 
-// start reads the beginning of the queue in the order of keys, for the transaction that
-// creates t.
-func (t *Ticket) start(limit int64) clientv3.Op {
+// start reads what may block t, the beginning of it in the order of keys, for the
+// transaction that creates t.
+func (t *Ticket) start(limit int64) []clientv3.Op {
 	if limit == joinLimit && t.mode != Shared {
-		return t.queue.start
+		return []clientv3.Op{t.queue.start}
 	}
-	all := t.queue.space.all()
-	return clientv3.OpGet(all.first, append(t.mode.readOptions(false), clientv3.WithRange(all.end), clientv3.WithLimit(limit))...)
+	var reads []clientv3.Op
+	for _, span := range t.queue.space.blocking(t.mode) {
+		reads = append(reads, clientv3.OpGet(span.first, append(t.mode.readOptions(false), clientv3.WithRange(span.end), clientv3.WithLimit(limit))...))
+	}
+	return reads
 }

@@ -107,7 +107,7 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(agreed.first), "=", 0).WithRange(agreed.end)},
 		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size, size), "{}")}, nil)
 	response, found, err := create(ctx, []*Ticket{t}, append(conditions, t.absent()), []clientv3.Op{
-		record, t.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), t.start(joinLimit)})
+		record, t.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.start})
 	if err != nil {
 		return nil, err
 	}
