@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -38,8 +39,13 @@ func (e *BlockedError) who() string {
 	return strings.TrimSpace(who) + " since " + e.Owner.Since.UTC().Format(time.RFC3339)
 }
 
+// explainTimeout bounds the request for it: the caller's time is over already.
+const explainTimeout = 200 * time.Millisecond
+
 func explain(c claim, err error) error {
-	owner, ahead, ok := c.Ahead()
+	ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
+	defer cancel()
+	owner, ahead, ok := c.Ahead(ctx)
 	if !ok {
 		return err
 	}

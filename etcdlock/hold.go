@@ -83,6 +83,14 @@ func (h *Hold) observe() {
 	}
 }
 
+// lose ends h, and with it every other entry to the same tenure.
+func (h *Hold) lose(err error) {
+	if h.tenure != nil {
+		h.tenure.base.end(err)
+	}
+	h.end(err)
+}
+
 // Name returns the name of the lock.
 func (h *Hold) Name() string { return h.lock.name }
 
@@ -181,7 +189,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	if h.watch != nil && !h.watch.Stop() {
 		<-h.watched
 	}
-	if lost != nil {
+	if lost != nil && !errors.Is(lost, ErrUnlocked) { // which is a term that was transferred
 		err = lost
 	}
 	err = failed("unlock", h.lock.name, err)

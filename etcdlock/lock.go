@@ -19,7 +19,7 @@ type claim interface {
 	Guards() []clientv3.Cmp
 	Granted() bool
 	Wait(ctx context.Context) error
-	Ahead() (owner fairqueue.Entry, ahead int, ok bool)
+	Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool)
 	Lost(ctx context.Context) error
 	Leave(ctx context.Context) error
 	Linger(ctx context.Context, d time.Duration) error

@@ -138,7 +138,7 @@ func (h *Hold) downgrade(ctx context.Context) error {
 	case err == nil:
 		h.shared.Store(true)
 	case errors.Is(err, ErrLost):
-		h.end(err)
+		h.lose(err)
 	}
 	return err
 }

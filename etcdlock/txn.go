@@ -18,6 +18,9 @@ import (
 // response is that of the transaction as written, its Succeeded that of the comparisons
 // given to If. Commit returns when ctx or the hold ends.
 //
+// etcd lets a transaction carry 128 operations by default, of which the guards of a hold of
+// several locks take one each.
+//
 // If the answer was lost, the transaction may have taken effect while the hold existed.
 // Then, and only then, the error wraps [ErrUnclear], next to ctx's error, the hold's end or
 // the network's; so test for that first.
@@ -77,7 +80,7 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 		return nil, err
 	}
 	if !outer.Succeeded {
-		t.hold.end(fmt.Errorf("%w: the guard was refused", ErrLost))
+		t.hold.lose(fmt.Errorf("%w: the guard was refused", ErrLost))
 		return nil, t.hold.Err() // the first reason counts
 	}
 	inner := (*clientv3.TxnResponse)(outer.Responses[0].GetResponseTxn())

@@ -3,24 +3,18 @@ package fairqueue
 import (
 	"context"
 	"slices"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-const (
-	// aheadLimit is how much of a queue is worth reading for an explanation: when thousands
-	// give up at once, they must not bring etcd down with their reads.
-	aheadLimit   = 1000
-	aheadTimeout = 200 * time.Millisecond
-)
+// aheadLimit is how much of a queue is worth reading for an explanation: when thousands
+// give up at once, they must not bring etcd down with their reads.
+const aheadLimit = 1000
 
 // Ahead reads who owned and how many stood ahead of the ticket when its wait was over, for an
-// error message. It takes one read, and 200 ms at most; ok is false if it could not be told in
-// that time, or if the queue is longer than 1,000.
-func (t *Ticket) Ahead() (owner Entry, ahead int, ok bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), aheadTimeout)
-	defer cancel()
+// error message. It is one request, not tried again; ok is false if it failed, if nobody was
+// there, or if the queue is longer than 1,000.
+func (t *Ticket) Ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
 	all := t.queue.space.all()
 	answer, err := t.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end),
 		clientv3.WithLimit(aheadLimit), clientv3.WithSerializable())
@@ -40,9 +34,9 @@ func (t *Ticket) Ahead() (owner Entry, ahead int, ok bool) {
 }
 
 // Ahead is [Ticket.Ahead] of the first queue in which somebody is.
-func (g *Group) Ahead() (owner Entry, ahead int, ok bool) {
+func (g *Group) Ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
 	for _, t := range g.tickets {
-		if owner, ahead, ok = t.Ahead(); ok {
+		if owner, ahead, ok = t.Ahead(ctx); ok {
 			return owner, ahead, true
 		}
 	}
