@@ -1,0 +1,248 @@
+package etcdlock_test
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+// weighted is a Locker for n permits.
+type weighted struct {
+	*etcdlock.Semaphore
+
+	n int64
+}
+
+func (w weighted) Lock(ctx context.Context) (*etcdlock.Hold, error) { return w.Acquire(ctx, w.n) }
+
+// pool is the semaphore "pool" in a cluster of its own.
+type pool struct {
+	cluster *embedtest.Cluster
+	*etcdlock.Semaphore
+
+	size int64
+}
+
+func newPool(t *testing.T, size int64, opts ...etcdlock.Option) *pool {
+	t.Helper()
+	c := embedtest.Start(t)
+	return &pool{c, etcdlock.NewSemaphore(newSession(t, c.Client(t)), "pool", size, opts...), size}
+}
+
+// other is the same on a session of its own.
+func (p *pool) other(t *testing.T, opts ...etcdlock.Option) (*etcdlock.Semaphore, *session.Session) {
+	t.Helper()
+	s := newSession(t, p.cluster.Client(t))
+	return etcdlock.NewSemaphore(s, "pool", p.size, opts...), s
+}
+
+// wait puts one who wants n permits in line behind others.
+func (p *pool) wait(t *testing.T, s *etcdlock.Semaphore, n int64, behind int) <-chan result {
+	t.Helper()
+	client := p.cluster.Client(t)
+	const record = 1 // the size
+	awaitTickets(t, client, behind+record)
+	waiting := locking(within(t), weighted{s, n})
+	awaitTickets(t, client, behind+1+record)
+	return waiting
+}
+
+func acquire(t *testing.T, s *etcdlock.Semaphore, n int64) *etcdlock.Hold {
+	t.Helper()
+	return lock(t, weighted{s, n})
+}
+
+func TestASizeThatIsNotTheAgreedOneIsRefusedWithBoth(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 3)
+	for range 2 { // while held, and when nobody is there any more
+		h := acquire(t, p.Semaphore, 1)
+		for _, size := range []int64{2, 4} {
+			other := etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", size)
+			for _, call := range []func(context.Context) (*etcdlock.Hold, error){other.Lock, other.TryLock} {
+				_, err := call(within(t))
+				var wrong *etcdlock.SizeError
+				require.ErrorAs(t, err, &wrong)
+				require.Equal(t, etcdlock.SizeError{Asked: size, Agreed: 3}, *wrong)
+				require.ErrorContains(t, err, "pool")
+			}
+		}
+		unlock(t, h)
+		requireNothingLeft(t, p.cluster.Client(t))
+	}
+}
+
+func TestMorePermitsThanThereAreAreRefused(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 3)
+	before := acquire(t, p.Semaphore, 1)
+	for _, n := range []int64{-1, 0, 4, math.MaxInt64} {
+		for _, call := range []func(context.Context, int64) (*etcdlock.Hold, error){p.Acquire, p.TryAcquire} {
+			_, err := call(within(t), n)
+			var wrong *etcdlock.SizeError
+			require.ErrorAs(t, err, &wrong, n)
+			require.Equal(t, etcdlock.SizeError{Asked: n, Agreed: 3, Weight: true}, *wrong)
+		}
+	}
+	unlock(t, before)
+	requireNothingLeft(t, p.cluster.Client(t))
+	for _, size := range []int64{0, -1} {
+		require.Panics(t, func() { etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", size) })
+		require.Panics(t, func() { _ = p.Resize(within(t), size) })
+	}
+}
+
+// Scenario M4: the heavy one is not overtaken by light ones that would fit.
+func TestAHeavyRequestBehindLightOnesIsServedInItsTurn(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 4)
+	one, two := acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 2)
+	other, _ := p.other(t)
+	heavy := p.wait(t, other, 4, 2)
+	light := p.wait(t, p.Semaphore, 1, 3)
+	_, err := other.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy, "a permit is free, but not for those who come late")
+	unlock(t, two)
+	requireWaiting(t, heavy)
+	requireWaiting(t, light)
+	unlock(t, one)
+	h := granted(t, heavy)
+	requireWaiting(t, light)
+	unlock(t, h)
+	unlock(t, granted(t, light))
+}
+
+// Scenario M5: those in front of it keep theirs.
+func TestAPermitThatIsReturnedGoesToTheNextInLineWhoeverReturnsIt(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 3)
+	other, _ := p.other(t)
+	for returned := range 3 {
+		holds := []*etcdlock.Hold{acquire(t, p.Semaphore, 1), acquire(t, other, 1), acquire(t, p.Semaphore, 1)}
+		first := p.wait(t, other, 1, 3)
+		second := p.wait(t, p.Semaphore, 1, 4)
+		unlock(t, holds[returned])
+		h := granted(t, first)
+		requireWaiting(t, second)
+		unlock(t, h)
+		unlock(t, granted(t, second))
+		unlockAll(t, holds)
+	}
+}
+
+// Scenario M6.
+func TestThePermitsOfACrashedHolderComeBack(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 3)
+	victim, s := p.other(t)
+	lost := acquire(t, victim, 2)
+	kept := acquire(t, p.Semaphore, 1)
+	waiting := p.wait(t, p.Semaphore, 2, 2)
+	_, err := p.cluster.Client(t).Revoke(within(t), s.Lease())
+	require.NoError(t, err)
+	h := granted(t, waiting)
+	require.NoError(t, kept.Err())
+	unlockAll(t, []*etcdlock.Hold{h, kept})
+	require.Error(t, lost.Unlock(within(t)))
+}
+
+func TestAMutexOfTheNameTakesAllPermits(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 3)
+	h := acquire(t, p.Semaphore, 1)
+	m := etcdlock.NewMutex(newSession(t, p.cluster.Client(t)), "pool")
+	_, err := m.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	unlock(t, h)
+	all, err := m.TryLock(within(t))
+	require.NoError(t, err)
+	_, err = p.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	unlock(t, all)
+}
+
+func TestMorePermitsGoToThoseWhoWaitAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 1)
+	other, _ := p.other(t)
+	h := acquire(t, p.Semaphore, 1)
+	first, second := p.wait(t, other, 1, 1), p.wait(t, p.Semaphore, 1, 2)
+	third := p.wait(t, other, 1, 3)
+	require.NoError(t, other.Resize(within(t), 3))
+	holds := []*etcdlock.Hold{h, granted(t, first), granted(t, second)}
+	requireWaiting(t, third)
+	_, err := p.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	unlockAll(t, holds)
+	unlock(t, granted(t, third))
+
+	unlock(t, acquire(t, p.Semaphore, 3)) // who goes by a replaced size goes by the new one
+	stranger := etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", 2)
+	_, err = stranger.Lock(within(t))
+	var wrong *etcdlock.SizeError
+	require.ErrorAs(t, err, &wrong)
+	require.EqualValues(t, 3, wrong.Agreed)
+}
+
+func TestFewerPermitsTakeNoneAwayAndGrantNoneUntilEnoughAreBack(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 4)
+	var holds []*etcdlock.Hold
+	for range 4 {
+		holds = append(holds, acquire(t, p.Semaphore, 1))
+	}
+	other, _ := p.other(t)
+	heavy := p.wait(t, other, 3, 4)
+	light := p.wait(t, other, 1, 5)
+	require.NoError(t, p.Resize(within(t), 2))
+	var wrong *etcdlock.SizeError
+	require.ErrorAs(t, await(t, "the one who asks for too much", heavy).err, &wrong)
+	require.Equal(t, etcdlock.SizeError{Asked: 3, Agreed: 2, Weight: true}, *wrong)
+	for _, h := range holds {
+		_, err := h.Txn(within(t)).Commit()
+		require.NoError(t, err)
+	}
+	for _, h := range holds[:2] {
+		requireWaiting(t, light)
+		unlock(t, h)
+	}
+	requireWaiting(t, light)
+	_, err := p.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	unlock(t, holds[2])
+	unlockAll(t, []*etcdlock.Hold{granted(t, light), holds[3]})
+}
+
+func TestSizesTellsEveryChange(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 2)
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	sizes := make(chan int64, 10)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for size, err := range p.Sizes(ctx) {
+			if err != nil {
+				t.Error(err)
+			}
+			sizes <- size
+		}
+	}()
+	require.Zero(t, await(t, "the first", sizes), "nobody has used it")
+	unlock(t, acquire(t, p.Semaphore, 1))
+	require.EqualValues(t, 2, await(t, "the agreement", sizes))
+	for _, size := range []int64{5, 1} {
+		require.NoError(t, p.Resize(within(t), size))
+		require.EqualValues(t, size, await(t, "the change", sizes))
+	}
+	cancel()
+	await(t, "the end", over)
+	require.Empty(t, sizes, "acquisitions are no changes")
+}

@@ -1,0 +1,121 @@
+package etcdlock_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+func slot(t *testing.T, h *etcdlock.Hold) int {
+	t.Helper()
+	number, ok := h.Slot()
+	require.True(t, ok)
+	return number
+}
+
+func TestSlotsAreDistinctAndTheLowestFree(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 4, etcdlock.WithSlots())
+	other, _ := p.other(t, etcdlock.WithSlots())
+	lockers := []*etcdlock.Semaphore{p.Semaphore, other}
+	holds := make([]*etcdlock.Hold, 4)
+	for i := range holds {
+		holds[i] = lock(t, lockers[i%2])
+		require.Equal(t, i, slot(t, holds[i]))
+	}
+	_, err := p.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	for _, i := range []int{2, 0, 3, 1} {
+		old := holds[i].Token()
+		unlock(t, holds[i])
+		holds[i], err = lockers[i%2].TryLock(within(t))
+		require.NoError(t, err)
+		require.Equal(t, i, slot(t, holds[i]))
+		require.Greater(t, holds[i].Token(), old, "tokens of a slot rise")
+	}
+	unlock(t, holds[3])
+	unlock(t, holds[1])
+	for _, i := range []int{1, 3} {
+		holds[i] = lock(t, other)
+		require.Equal(t, i, slot(t, holds[i]))
+	}
+	unlockAll(t, holds)
+	requireNothingLeft(t, p.cluster.Client(t))
+}
+
+// The token of a slot is what fences, so it must rise although a ticket that joined early may
+// get its slot late.
+func TestTheTokenOfASlotIsNotThatOfThePlaceInLine(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 1, etcdlock.WithSlots())
+	other, _ := p.other(t, etcdlock.WithSlots())
+	first := lock(t, p.Semaphore)
+	client := p.cluster.Client(t)
+	waiting := locking(within(t), other)
+	awaitTickets(t, client, 4) // two of the first, and the size
+	unlock(t, first)
+	second := granted(t, waiting)
+	require.Equal(t, 0, slot(t, second))
+	require.Greater(t, second.Token(), first.Token())
+	require.Len(t, second.Guards(), 2)
+	answer, err := client.Get(within(t), second.Key())
+	require.NoError(t, err)
+	require.Len(t, answer.Kvs, 1)
+	require.EqualValues(t, second.Token(), answer.Kvs[0].CreateRevision)
+	unlock(t, second)
+}
+
+// Scenario M6.
+func TestTheSlotOfACrashedHolderIsFree(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 3, etcdlock.WithSlots())
+	victim, s := p.other(t, etcdlock.WithSlots())
+	a, b, c := lock(t, p.Semaphore), lock(t, victim), lock(t, p.Semaphore)
+	client := p.cluster.Client(t)
+	waiting := locking(within(t), p.Semaphore)
+	_, err := client.Revoke(within(t), s.Lease())
+	require.NoError(t, err)
+	next := granted(t, waiting)
+	require.Equal(t, 1, slot(t, next))
+	require.Greater(t, next.Token(), b.Token())
+	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+	require.ErrorIs(t, b.Unlock(within(t)), etcdlock.ErrLost)
+	unlockAll(t, []*etcdlock.Hold{a, c, next})
+}
+
+// Scenario R1, for the second transaction.
+func TestALostReplyToTheSlotLeavesOneSlot(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 2, etcdlock.WithSlots())
+	fault := p.cluster.LoseReply("Txn", embedtest.Once(), touches("etcdlock/pool!/slot/", creates))
+	h := lock(t, p.Semaphore)
+	require.Equal(t, 1, fault.Bites())
+	require.Equal(t, 0, slot(t, h))
+	other := lock(t, p.Semaphore)
+	require.Equal(t, 1, slot(t, other))
+	unlockAll(t, []*etcdlock.Hold{h, other})
+	require.Empty(t, keysAt(t, p.cluster.Client(t), ""))
+}
+
+func TestOnlySinglePermitsHaveSlots(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 4, etcdlock.WithSlots())
+	before := p.cluster.AppliedIndex()
+	_, err := p.Acquire(within(t), 2)
+	require.ErrorContains(t, err, "only one permit")
+	_, err = p.TryAcquire(within(t), 2)
+	require.ErrorContains(t, err, "only one permit")
+	require.Equal(t, before, p.cluster.AppliedIndex())
+
+	plain, s := p.other(t)
+	for _, l := range []etcdlock.Locker{plain, etcdlock.NewMutex(s, "orders"), etcdlock.NewRWMutex(s, "data").RLocker()} {
+		h := lock(t, l)
+		number, ok := h.Slot()
+		require.False(t, ok)
+		require.Zero(t, number)
+		unlock(t, h)
+	}
+}
