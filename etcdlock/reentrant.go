@@ -136,6 +136,14 @@ func (t *tenure) handle(ctx context.Context) *Hold {
 	return h
 }
 
+// lose ends h, and whatever else has entered the same hold.
+func (h *Hold) lose(err error) {
+	if h.tenure != nil {
+		h.tenure.base.end(err)
+	}
+	h.end(err)
+}
+
 // within returns ctx as it is while h is held.
 func (h *Hold) within(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(carry(ctx, h))

@@ -18,9 +18,6 @@ import (
 // response is that of the transaction as written, its Succeeded that of the comparisons
 // given to If. Commit returns when ctx or the hold ends.
 //
-// etcd lets a transaction carry 128 operations by default, of which the guards of a hold of
-// several locks take one each.
-//
 // If the answer was lost, the transaction may have taken effect while the hold existed.
 // Then, and only then, the error wraps [ErrUnclear], next to ctx's error, the hold's end or
 // the network's; so test for that first.

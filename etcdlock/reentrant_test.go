@@ -1,0 +1,242 @@
+package etcdlock_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+// reentrant returns the lock "orders" and another one's view of it.
+func reentrant(t *testing.T) (r *etcdlock.ReentrantLock, other *etcdlock.Mutex, cluster *embedtest.Cluster) {
+	t.Helper()
+	cluster = embedtest.Start(t)
+	return etcdlock.Reentrant(etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")),
+		etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"), cluster
+}
+
+func enter(ctx context.Context, t *testing.T, r *etcdlock.ReentrantLock) (context.Context, *etcdlock.Hold) {
+	t.Helper()
+	inner, h, err := r.Lock(ctx)
+	require.NoError(t, err)
+	return inner, h
+}
+
+// Scenario F2.
+func TestEnteringAgainCostsNothingAndKeepsTheToken(t *testing.T) {
+	t.Parallel()
+	r, other, cluster := reentrant(t)
+	ctx, outer := enter(within(t), t, r)
+	before := cluster.Calls("Txn") + cluster.Calls("Range")
+	ctx, middle := enter(ctx, t, r)
+	_, inner, err := r.TryLock(ctx)
+	require.NoError(t, err)
+	require.Equal(t, before, cluster.Calls("Txn")+cluster.Calls("Range"))
+	for _, h := range []*etcdlock.Hold{middle, inner} {
+		require.Equal(t, outer.Token(), h.Token())
+		require.Equal(t, outer.Key(), h.Key())
+		require.NoError(t, h.Err())
+	}
+	// Every Lock needs its Unlock, in whatever order.
+	for _, h := range []*etcdlock.Hold{outer, inner} {
+		unlock(t, h)
+		require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
+		_, err = other.TryLock(within(t))
+		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		require.NoError(t, middle.Err())
+	}
+	_, err = middle.Txn(within(t)).Commit()
+	require.NoError(t, err)
+	unlock(t, middle)
+	h, err := other.TryLock(within(t))
+	require.NoError(t, err)
+	unlock(t, h)
+}
+
+func TestTheSecondUnlockOfAnInnerHoldDoesNotReleaseTheOuter(t *testing.T) {
+	t.Parallel()
+	r, other, _ := reentrant(t)
+	ctx, outer := enter(within(t), t, r)
+	_, inner := enter(ctx, t, r)
+	unlock(t, inner)
+	require.NoError(t, inner.Unlock(within(t)))
+	require.NoError(t, outer.Err())
+	_, err := other.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	unlock(t, outer)
+	require.NoError(t, inner.Unlock(within(t)))
+	unlock(t, lock(t, other))
+}
+
+func TestAContextThatHasLeftItsScopeHasNoRights(t *testing.T) {
+	t.Parallel()
+	r, other, _ := reentrant(t)
+	ctx, outer := enter(within(t), t, r)
+	innerCtx, inner := enter(ctx, t, r)
+	unlock(t, inner)
+	await(t, "the end of the inner scope", innerCtx.Done())
+	require.ErrorIs(t, context.Cause(innerCtx), etcdlock.ErrUnlocked)
+	require.NoError(t, ctx.Err())
+	_, _, err := r.Lock(innerCtx)
+	require.ErrorIs(t, err, context.Canceled)
+
+	again, h := enter(context.WithoutCancel(innerCtx), t, r)
+	require.NotSame(t, outer, h, "what is around it is still held")
+	require.Equal(t, outer.Token(), h.Token())
+	require.NoError(t, again.Err())
+	unlock(t, h)
+
+	unlock(t, outer)
+	await(t, "the end of the scope", ctx.Done())
+	fresh, h := enter(context.WithoutCancel(ctx), t, r)
+	require.Greater(t, h.Token(), outer.Token(), "a hold of its own")
+	_, err = other.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	_, nested := enter(fresh, t, r)
+	require.Equal(t, h.Token(), nested.Token())
+	unlockAll(t, []*etcdlock.Hold{nested, h})
+	_, _, err = r.TryLock(cancelled())
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A context that has nothing to do with the hold waits in line as anybody does.
+func TestReentryNeedsTheContext(t *testing.T) {
+	t.Parallel()
+	r, _, cluster := reentrant(t)
+	_, outer := enter(within(t), t, r)
+	_, _, err := r.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	waiting := locking(within(t), outermost{r})
+	awaitTickets(t, cluster.Client(t), 2)
+	unlock(t, outer)
+	h := granted(t, waiting)
+	require.Greater(t, h.Token(), outer.Token())
+	unlock(t, h)
+}
+
+func TestAfterALossTheLockCannotBeEnteredAgain(t *testing.T) {
+	t.Parallel()
+	r, other, cluster := reentrant(t)
+	ctx, outer := enter(within(t), t, r)
+	innerCtx, inner := enter(ctx, t, r)
+	_, err := cluster.Client(t).Delete(within(t), outer.Key())
+	require.NoError(t, err)
+	next := lock(t, other)
+	_, err = inner.Txn(within(t)).Commit()
+	require.ErrorIs(t, err, etcdlock.ErrLost)
+	for _, ctx := range []context.Context{context.WithoutCancel(innerCtx), context.WithoutCancel(ctx)} {
+		_, _, err = r.Lock(ctx)
+		require.ErrorIs(t, err, etcdlock.ErrLost)
+	}
+	await(t, "the news to the outer hold", outer.Done())
+	require.ErrorIs(t, outer.Err(), etcdlock.ErrLost)
+	require.ErrorIs(t, inner.Unlock(within(t)), etcdlock.ErrLost)
+	require.ErrorIs(t, outer.Unlock(within(t)), etcdlock.ErrLost)
+	require.NoError(t, next.Err())
+	unlock(t, next)
+	_, again := enter(context.WithoutCancel(ctx), t, r)
+	require.NoError(t, again.Err(), "all have released, so there is nothing left to enter")
+	unlock(t, again)
+}
+
+func TestAllValuesOfANameAreOneReentrantLock(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	one := etcdlock.Reentrant(etcdlock.NewMutex(s, "orders"))
+	two := etcdlock.Reentrant(etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "orders"))
+	stranger := etcdlock.Reentrant(etcdlock.NewMutex(s, "orders", etcdlock.WithNamespace("other")))
+	ctx, outer := enter(within(t), t, one)
+	ctx, inner := enter(ctx, t, two)
+	require.Equal(t, outer.Token(), inner.Token())
+	ctx, other := enter(ctx, t, stranger)
+	require.NotEqual(t, outer.Token(), other.Token())
+	_, innermost := enter(ctx, t, one) // past the stranger
+	require.Equal(t, outer.Token(), innermost.Token())
+	unlockAll(t, []*etcdlock.Hold{innermost, other, inner, outer})
+}
+
+func TestTheWriterOfARWMutexCanEnterAgain(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "orders")
+	r := etcdlock.Reentrant(m)
+	ctx, outer := enter(within(t), t, r)
+	_, inner := enter(ctx, t, r)
+	_, err := m.TryRLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	unlockAll(t, []*etcdlock.Hold{inner, outer})
+	reader := lock(t, m.RLocker())
+	_, _, err = r.Lock(reader.Context())
+	require.ErrorIs(t, err, etcdlock.ErrUpgrade)
+	unlock(t, reader)
+
+	s := newSession(t, cluster.Client(t))
+	for _, l := range []etcdlock.Locker{m.RLocker(), etcdlock.NewSemaphore(s, "pool", 1), allOf(s, "a"), nil} {
+		require.Panics(t, func() { etcdlock.Reentrant(l) })
+	}
+}
+
+func TestDoEntersAgain(t *testing.T) {
+	t.Parallel()
+	r, other, _ := reentrant(t)
+	var outer etcdlock.Token
+	work := func(ctx context.Context, h *etcdlock.Hold) error {
+		require.Equal(t, outer, h.Token())
+		require.NoError(t, etcdlock.RequireHeld(ctx, "orders"))
+		_, err := other.TryLock(within(t))
+		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		return errWork
+	}
+	err := r.Do(within(t), func(ctx context.Context, h *etcdlock.Hold) error {
+		outer = h.Token()
+		require.ErrorIs(t, r.Do(ctx, work), errWork)
+		require.NoError(t, ctx.Err())
+		_, inner := enter(ctx, t, r)
+		require.Equal(t, outer, inner.Token())
+		unlock(t, inner)
+		return h.Err()
+	})
+	require.NoError(t, err)
+	unlock(t, lock(t, other))
+}
+
+// Goroutines that are given the context share the lock; it is released by the last of them.
+func TestGoroutinesEnterAndLeaveAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	r, other, cluster := reentrant(t)
+	ctx, outer := enter(within(t), t, r)
+	waiting := locking(within(t), other)
+	awaitTickets(t, cluster.Client(t), 2)
+	var inside atomic.Int32
+	var working sync.WaitGroup
+	for range 8 {
+		working.Go(func() {
+			for range 50 {
+				deeper, h, err := r.Lock(ctx)
+				if err != nil || h.Token() != outer.Token() {
+					t.Errorf("%v", err)
+					return
+				}
+				inside.Add(1)
+				_, _ = deeper.Deadline()
+				if err := h.Err(); err != nil {
+					t.Error(err)
+				}
+				inside.Add(-1)
+				if err := h.Unlock(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	working.Wait()
+	requireWaiting(t, waiting)
+	unlock(t, outer)
+	unlock(t, granted(t, waiting))
+}
