@@ -27,7 +27,8 @@ func (s *Session) keepAlive() {
 			return
 		}
 		if wait := s.untilRenewal(); wait > 0 {
-			timer.Reset(wait) // Renew was called meanwhile
+			s.tell(&told, Live, nil) // Renew was called meanwhile
+			timer.Reset(wait)
 			continue
 		}
 		attempt, cancel := context.WithTimeout(s.ctx, max(s.remaining()/4, s.ttl/40))

@@ -1,0 +1,144 @@
+package session_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// changes collects what a session tells.
+type changes struct {
+	mu   sync.Mutex
+	told []session.Change
+}
+
+func (c *changes) option() session.Option {
+	return session.WithOnChange(func(change session.Change) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.told = append(c.told, change)
+	})
+}
+
+func (c *changes) states() []session.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	states := []session.State{}
+	for _, change := range c.told {
+		states = append(states, change.State)
+	}
+	return states
+}
+
+func (c *changes) last() session.Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told[len(c.told)-1]
+}
+
+func TestChangesAreToldOnceEachAndInOrder(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		var c changes
+		s := open(t, f, c.option(), session.WithTTL(30*time.Second))
+		time.Sleep(65 * time.Second) // the last renewal was 5 s ago
+		require.Empty(t, c.states(), "nothing has changed")
+
+		f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+		time.Sleep(15 * time.Second)
+		require.Equal(t, []session.State{session.AtRisk}, c.states())
+		require.ErrorIs(t, c.last().Err, rpctypes.ErrNoLeader)
+		require.Equal(t, s.Lease(), c.last().Lease)
+
+		f.set(func(f *fake) { f.renew = nil })
+		time.Sleep(20 * time.Second)
+		require.Equal(t, []session.State{session.AtRisk, session.Live}, c.states())
+		require.NoError(t, c.last().Err)
+
+		f.set(func(f *fake) { f.renew = lost })
+		time.Sleep(time.Hour)
+		require.Equal(t, []session.State{session.AtRisk, session.Live, session.AtRisk, session.Lost}, c.states())
+		require.ErrorIs(t, c.last().Err, session.ErrLost)
+		require.NoError(t, s.Close(context.Background()))
+		synctest.Wait()
+		require.Len(t, c.states(), 4, "the loss is the end")
+	})
+}
+
+// A failure that is made good before anything is overdue is nobody's concern.
+func TestARenewalThatFailsOnceIsNoChange(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		var c changes
+		open(t, f, c.option(), session.WithTTL(30*time.Second))
+		f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+		time.Sleep(11 * time.Second)
+		require.Greater(t, len(f.renewalTimes()), 1)
+		f.set(func(f *fake) { f.renew = nil })
+		time.Sleep(time.Minute)
+		require.Empty(t, c.states())
+	})
+}
+
+func TestCloseIsToldOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		var c changes
+		s := open(t, f, c.option())
+		require.NoError(t, s.Close(context.Background()))
+		require.NoError(t, s.Close(context.Background()))
+		synctest.Wait()
+		require.Equal(t, []session.State{session.Closed}, c.states())
+		require.ErrorIs(t, c.last().Err, session.ErrClosed)
+	})
+}
+
+// H6
+func TestARevokedLeaseIsToldAsALoss(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		var c changes
+		s := open(t, f, c.option())
+		f.set(func(f *fake) { delete(f.leases, s.Lease()) })
+		time.Sleep(s.TTL())
+		require.Equal(t, []session.State{session.Lost}, c.states())
+		require.ErrorIs(t, c.last().Err, rpctypes.ErrLeaseNotFound)
+	})
+}
+
+// A renewal that somebody asked for is as good as the session's own.
+func TestARenewalOnDemandIsToldAsLive(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		var c changes
+		s := open(t, f, c.option(), session.WithTTL(30*time.Second))
+		f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+		time.Sleep(20 * time.Second)
+		f.set(func(f *fake) { f.renew = nil })
+		require.NoError(t, s.Renew(context.Background()))
+		time.Sleep(5 * time.Second) // before the next turn
+		require.Equal(t, []session.State{session.AtRisk, session.Live}, c.states())
+	})
+}
+
+func TestAKeepersSessionsTellTheirOwnChanges(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		var c changes
+		client := f.client()
+		k := session.Keep(client, session.WithMonotonicClock(), c.option())
+		require.Same(t, client, k.Client())
+		first, err := k.Session(context.Background())
+		require.NoError(t, err)
+		f.set(func(f *fake) { delete(f.leases, first.Lease()) })
+		time.Sleep(first.TTL())
+		second, err := k.Session(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, first.Lease(), c.last().Lease)
+		require.NoError(t, k.Close(context.Background()))
+		synctest.Wait()
+		require.Equal(t, []session.State{session.Lost, session.Closed}, c.states())
+		require.Equal(t, second.Lease(), c.last().Lease)
+	})
+}
