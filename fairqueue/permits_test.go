@@ -1,0 +1,214 @@
+package fairqueue_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+func joinPermits(t testing.TB, q *fairqueue.Queue, weight, size int64) *fairqueue.Ticket {
+	t.Helper()
+	ticket, err := q.JoinPermits(within(t, patience), weight, size)
+	require.NoError(t, err)
+	return ticket
+}
+
+// holdPermits takes permits that are free.
+func holdPermits(t testing.TB, q *fairqueue.Queue, weight, size int64) *fairqueue.Ticket {
+	t.Helper()
+	ticket := joinPermits(t, q, weight, size)
+	require.True(t, ticket.Granted())
+	require.NoError(t, ticket.Wait(within(t, patience)))
+	return ticket
+}
+
+// storeRevision rises with every write.
+func storeRevision(t testing.TB, client *clientv3.Client) int64 {
+	t.Helper()
+	answer, err := client.Get(within(t, patience), "elsewhere")
+	require.NoError(t, err)
+	return answer.Header.Revision
+}
+
+// ticketsUnder lists the keys of tickets, without the one that says the size.
+func ticketsUnder(t testing.TB, client *clientv3.Client, prefix string) []string {
+	t.Helper()
+	tickets := []string{}
+	for _, key := range keysUnder(t, client, prefix) {
+		if !strings.HasPrefix(key, prefix+"/size/") {
+			tickets = append(tickets, key)
+		}
+	}
+	return tickets
+}
+
+// M4: neither starved by the light ones behind it, nor do they come in by the way.
+func TestAHeavyRequestIsServedInItsTurn(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	q := fairqueue.New(open(t, c.Client(t)), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	first, second := holdPermits(t, q, 1, 3), holdPermits(t, q, 1, 3)
+	heavy := joinPermits(t, q, 3, 3)
+	heavyWaits := wait(t, within(t, patience), heavy)
+	watches.await(t, 1)
+	light := joinPermits(t, q, 1, 3)
+	require.False(t, light.Granted(), "although there is a permit left")
+	lightWaits := wait(t, within(t, patience), light)
+	watches.await(t, 2)
+	_, err := q.TryPermits(within(t, patience), 1, 3)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
+
+	leave(t, first)
+	watches.await(t, 3) // the heavy one has looked
+	requireWaiting(t, heavyWaits)
+	requireWaiting(t, lightWaits)
+	leave(t, second)
+	requireGranted(t, heavyWaits)
+	watches.await(t, 4) // so has the light one
+	requireWaiting(t, lightWaits)
+	leave(t, heavy)
+	requireGranted(t, lightWaits)
+}
+
+// M5: not the predecessor's permit is what comes back.
+func TestAnyPermitThatIsReturnedServesTheNextInLine(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	q := fairqueue.New(open(t, c.Client(t)), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	var held []*fairqueue.Ticket
+	for range 3 {
+		held = append(held, holdPermits(t, q, 1, 3))
+	}
+	var waiting []<-chan error
+	for i := range 3 {
+		waiting = append(waiting, wait(t, within(t, patience), joinPermits(t, q, 1, 3)))
+		watches.await(t, i+1)
+	}
+	for i, which := range []int{1, 0, 2} { // the predecessor, the last one, still holds
+		requireWaiting(t, waiting[i])
+		leave(t, held[which])
+		requireGranted(t, waiting[i])
+	}
+}
+
+// One that returns much lets in several, each of which is told by the one before it.
+func TestSeveralAreServedByOneReturn(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	q := fairqueue.New(open(t, c.Client(t)), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	heavy := holdPermits(t, q, 5, 5)
+	var waiting []<-chan error
+	for i, weight := range []int64{1, 2, 1, 2} {
+		waiting = append(waiting, wait(t, within(t, patience), joinPermits(t, q, weight, 5)))
+		watches.await(t, i+1)
+	}
+	leave(t, heavy)
+	for _, w := range waiting[:3] {
+		requireGranted(t, w)
+	}
+	watches.await(t, 5) // the last one has been told, and looked
+	requireWaiting(t, waiting[3])
+}
+
+// M6
+func TestThePermitsOfADeadHolderComeBack(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	dying := open(t, client)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	holdPermits(t, fairqueue.New(dying, "q"), 2, 2)
+	waiting := wait(t, within(t, patience), joinPermits(t, q, 1, 2))
+	watches.await(t, 1)
+	requireWaiting(t, waiting)
+	revoke(t, client, dying)
+	requireGranted(t, waiting)
+}
+
+// A ticket of another kind at the same prefix takes all there is.
+func TestPermitsAndOtherTicketsExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	permits := holdPermits(t, q, 1, 9)
+	put(t, client, "q/694d")
+	waiting := wait(t, within(t, patience), joinPermits(t, q, 1, 9))
+	watches.await(t, 1)
+	_, err := q.TryPermits(within(t, patience), 1, 9)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
+		_, err := q.TryJoin(within(t, patience), mode)
+		require.ErrorIs(t, err, fairqueue.ErrBusy)
+	}
+	requireWaiting(t, waiting)
+	remove(t, client, "q/694d")
+	requireGranted(t, waiting)
+	leave(t, permits)
+}
+
+// Never more than there are, whoever comes with whatever, and nobody is left behind. The
+// queue gets longer than what a join brings back.
+func TestPermitsNeverExceedTheSize(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	const size, sessions, goroutines, rounds = 7, 3, 30, 3
+	var mu sync.Mutex
+	var taken, served int64
+	count := func(n int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if taken += n; taken > size {
+			t.Errorf("%d of %d taken", taken, size)
+		}
+		served += max(n, 0) / max(n, 1)
+	}
+	visit := func(q *fairqueue.Queue, weight int64) error {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+		defer cancel()
+		ticket, err := q.JoinPermits(ctx, weight, size)
+		if err != nil {
+			return err
+		}
+		if err := ticket.Wait(ctx); err != nil {
+			return err
+		}
+		count(weight)
+		count(-weight)
+		return ticket.Leave(ctx)
+	}
+	blocker := holdPermits(t, fairqueue.New(open(t, client), "q"), size, size)
+	var all sync.WaitGroup
+	for range sessions {
+		q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+		for range goroutines {
+			all.Go(func() {
+				for range rounds {
+					if err := visit(q, rand.Int64N(size)+1); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	eventually(t, "a long queue", func() bool { return len(ticketsUnder(t, client, "q")) > 64 })
+	leave(t, blocker)
+	all.Wait()
+	require.EqualValues(t, sessions*goroutines*rounds, served)
+	require.Empty(t, ticketsUnder(t, client, "q"))
+}

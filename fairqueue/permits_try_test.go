@@ -1,0 +1,195 @@
+package fairqueue_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// creatingPermits fits the transactions that create a ticket for permits.
+func creatingPermits(message any) bool {
+	r, ok := message.(*etcdserverpb.TxnRequest)
+	return ok && len(r.Success) == 4 && r.Success[0].GetRequestTxn() != nil
+}
+
+// R4
+func TestARefusedTryForPermitsWritesNothing(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	holdPermits(t, q, 2, 3)
+	before := storeRevision(t, client)
+	_, err := q.TryPermits(within(t, patience), 2, 3)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	require.Equal(t, before, storeRevision(t, client))
+	ticket, err := q.TryPermits(within(t, patience), 1, 3)
+	require.NoError(t, err)
+	require.True(t, ticket.Granted())
+	require.NoError(t, ticket.Wait(within(t, patience)))
+	require.Equal(t, before+1, storeRevision(t, client), "one entry, and no word to anybody")
+}
+
+// Those who come together do not take each other for a full house.
+func TestTriesThatComeTogetherAllSucceedIfThereIsRoom(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	const n = 12
+	fault := c.Hold("Txn", embedtest.Times(n), embedtest.When(creatingPermits))
+	var tries []<-chan error
+	for range n {
+		q := fairqueue.New(open(t, client), "q")
+		tries = append(tries, background(t, func() error {
+			_, err := q.TryPermits(within(t, patience), 1, n)
+			return err
+		}))
+	}
+	eventually(t, "all have found room", func() bool { return fault.Bites() == n })
+	fault.Heal()
+	for _, try := range tries {
+		require.NoError(t, result(t, try))
+	}
+	require.Len(t, ticketsUnder(t, client, "q"), n)
+	_, err := fairqueue.New(open(t, client), "q").TryPermits(within(t, patience), 1, n)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
+}
+
+// Somebody takes the last ones between the read and the write.
+func TestATryForPermitsThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creatingPermits))
+	tried := background(t, func() error {
+		_, err := q.TryPermits(within(t, patience), 1, 2)
+		return err
+	})
+	require.NoError(t, fault.Wait(within(t, patience)))
+	other := holdPermits(t, fairqueue.New(open(t, client), "q"), 2, 2)
+	fault.Heal()
+	require.ErrorIs(t, result(t, tried), fairqueue.ErrBusy)
+	require.Equal(t, []string{other.Key()}, ticketsUnder(t, client, "q"))
+}
+
+// R1: it finds itself, in the same place.
+func TestALostReplyOfAJoinForPermitsIsHarmless(t *testing.T) {
+	for _, free := range []bool{true, false} {
+		t.Run(map[bool]string{true: "free", false: "taken"}[free], func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+			other := holdPermits(t, fairqueue.New(open(t, client), "q"), 1, 2)
+			weight := int64(1)
+			if !free {
+				weight = 2
+			}
+			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingPermits))
+			tickets := make(chan *fairqueue.Ticket, 1)
+			joined := background(t, func() error {
+				ticket, err := q.JoinPermits(within(t, patience), weight, 2)
+				tickets <- ticket
+				return err
+			})
+			require.NoError(t, fault.Wait(within(t, patience)))
+			fault.Heal()
+			require.NoError(t, result(t, joined))
+			ticket := <-tickets
+			require.Len(t, ticketsUnder(t, client, "q"), 2)
+			watches := spyOnWatches(c)
+			waiting := wait(t, within(t, patience), ticket)
+			if !free {
+				watches.await(t, 1)
+				requireWaiting(t, waiting)
+				leave(t, other)
+			}
+			requireGranted(t, waiting)
+			require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
+			leave(t, ticket)
+		})
+	}
+}
+
+// R1: nor does one remain of a join that has given up.
+func TestAJoinForPermitsThatGivesUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	fault := c.LoseReply("Txn", embedtest.When(creatingPermits))
+	ctx, cancel := context.WithCancel(within(t, patience))
+	joined := background(t, func() error {
+		_, err := q.JoinPermits(ctx, 1, 1)
+		return err
+	})
+	require.NoError(t, fault.Wait(within(t, patience)))
+	cancel()
+	require.ErrorIs(t, result(t, joined), context.Canceled)
+	fault.Heal()
+	eventually(t, "the queue is empty", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
+}
+
+// W6
+func TestACancelledWaitForPermitsLeavesNothingAndLetsOthersIn(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	holder := holdPermits(t, q, 1, 2)
+	ctx, cancel := context.WithCancel(within(t, patience))
+	heavy := joinPermits(t, q, 2, 2)
+	heavyWaits := wait(t, ctx, heavy)
+	watches.await(t, 1)
+	light := wait(t, within(t, patience), joinPermits(t, q, 1, 2))
+	watches.await(t, 2)
+	requireWaiting(t, light)
+	cancel()
+	require.ErrorIs(t, result(t, heavyWaits), context.Canceled)
+	requireGranted(t, light)
+	require.Zero(t, revisionOf(t, client, heavy.Key()))
+	leave(t, holder)
+}
+
+// W1, W2
+func TestAWaiterForPermitsWhoIsNotInLineAnyMoreIsNotGranted(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	holder := holdPermits(t, q, 1, 1)
+	gone := joinPermits(t, q, 1, 1)
+	waiting := wait(t, within(t, patience), gone)
+	watches.await(t, 1)
+	remove(t, client, gone.Key())
+	leave(t, holder)
+	err := result(t, waiting)
+	require.ErrorIs(t, err, fairqueue.ErrGone)
+	require.ErrorIs(t, err, session.ErrLost)
+}
+
+// W5: by the one whose turn it is, and by the one behind who is to hear of that.
+func TestASwallowedReturnOfPermitsIsFoundByTheNextLook(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	q := fairqueue.New(open(t, c.Client(t)), "q", fairqueue.WithRecheck(50*time.Millisecond))
+	watches := spyOnWatches(c)
+	holder := holdPermits(t, q, 2, 2)
+	first := wait(t, within(t, patience), joinPermits(t, q, 1, 2))
+	second := wait(t, within(t, patience), joinPermits(t, q, 1, 2))
+	watches.await(t, 2)
+	c.SwallowWatchEvents()
+	leave(t, holder)
+	requireGranted(t, first)
+	requireGranted(t, second)
+}

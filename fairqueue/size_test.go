@@ -1,0 +1,225 @@
+package fairqueue_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+func resize(t testing.TB, q *fairqueue.Queue, size int64) {
+	t.Helper()
+	require.NoError(t, q.Resize(within(t, patience), size))
+}
+
+func requireSizeError(t testing.TB, err error, want fairqueue.SizeError) {
+	t.Helper()
+	var got *fairqueue.SizeError
+	require.ErrorAs(t, err, &got)
+	require.Equal(t, want, *got)
+	require.ErrorContains(t, err, fmt.Sprint(want.Asked))
+	require.ErrorContains(t, err, fmt.Sprint(want.Agreed))
+}
+
+func TestTheFirstToComeSetsTheSize(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	leave(t, holdPermits(t, q, 1, 3)) // the size stays when everybody has gone
+	for _, take := range []func(context.Context, int64, int64) (*fairqueue.Ticket, error){q.JoinPermits, q.TryPermits} {
+		_, err := take(within(t, patience), 1, 2)
+		requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 3})
+		eventually(t, "no ticket is left", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
+		_, err = take(within(t, patience), 4, 3)
+		requireSizeError(t, err, fairqueue.SizeError{Asked: 4, Agreed: 3, Weight: true})
+		eventually(t, "no ticket is left", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
+	}
+	holdPermits(t, q, 3, 3)
+}
+
+func TestReplacedSizesAreAcceptedAndOthersAreNot(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	resize(t, q, 3) // before anybody has used it
+	for size := range int64(40) {
+		resize(t, q, 100+size)
+	}
+	before := storeRevision(t, client)
+	resize(t, q, 139)
+	require.Equal(t, before, storeRevision(t, client), "it has that size already")
+	require.Len(t, keysUnder(t, client, "q"), 1)
+
+	for _, size := range []int64{139, 138, 107} {
+		leave(t, holdPermits(t, q, 1, size))
+	}
+	for _, size := range []int64{3, 106, 140} { // too long ago, or never
+		_, err := q.JoinPermits(within(t, patience), 1, size)
+		requireSizeError(t, err, fairqueue.SizeError{Asked: size, Agreed: 139})
+	}
+	// What counts is the new one.
+	resize(t, q, 1)
+	_, err := q.JoinPermits(within(t, patience), 2, 139)
+	requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 1, Weight: true})
+	eventually(t, "no ticket is left", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
+	holdPermits(t, q, 1, 139)
+	_, err = q.TryPermits(within(t, patience), 1, 139)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
+}
+
+func TestAGreaterSizeLetsWaitersInAtOnceAndInOrder(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	holdPermits(t, q, 2, 2)
+	var waiting []<-chan error
+	for i, weight := range []int64{2, 1, 2, 1} {
+		waiting = append(waiting, wait(t, within(t, patience), joinPermits(t, q, weight, 2)))
+		watches.await(t, i+1)
+	}
+	resize(t, q, 3)
+	watches.await(t, 5) // the first has looked: not enough for it
+	for _, w := range waiting {
+		requireWaiting(t, w)
+	}
+	resize(t, q, 6)
+	requireGranted(t, waiting[0])
+	requireGranted(t, waiting[1])
+	watches.await(t, 6) // the third has been told
+	requireWaiting(t, waiting[2])
+	requireWaiting(t, waiting[3])
+	resize(t, q, 8)
+	requireGranted(t, waiting[2])
+	requireGranted(t, waiting[3])
+}
+
+func TestASmallerSizeTakesNothingAwayAndGrantsNothingUntilItFits(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	var held []*fairqueue.Ticket
+	for range 4 {
+		held = append(held, holdPermits(t, q, 1, 4))
+	}
+	first := wait(t, within(t, patience), joinPermits(t, q, 1, 4))
+	watches.await(t, 1)
+	second := wait(t, within(t, patience), joinPermits(t, q, 1, 4))
+	watches.await(t, 2)
+	resize(t, q, 2)
+	watches.await(t, 3)
+	for i, who := range []int{3, 0} {
+		leave(t, held[who])
+		watches.await(t, 4+i)
+		requireWaiting(t, first)
+		requireWaiting(t, second)
+		_, err := q.TryPermits(within(t, patience), 1, 2)
+		require.ErrorIs(t, err, fairqueue.ErrBusy)
+	}
+	for _, ticket := range held[1:3] {
+		require.NotZero(t, revisionOf(t, client, ticket.Key()))
+	}
+	leave(t, held[1])
+	requireGranted(t, first)
+	requireWaiting(t, second)
+	leave(t, held[2])
+	requireGranted(t, second)
+}
+
+func TestAWaiterForMoreThanIsLeftFailsAndLetsTheNextOneIn(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	holdPermits(t, q, 1, 4)
+	heavy := wait(t, within(t, patience), joinPermits(t, q, 4, 4))
+	watches.await(t, 1)
+	light := wait(t, within(t, patience), joinPermits(t, q, 1, 4))
+	watches.await(t, 2)
+	resize(t, q, 2)
+	requireSizeError(t, result(t, heavy), fairqueue.SizeError{Asked: 4, Agreed: 2, Weight: true})
+	requireGranted(t, light)
+	require.Len(t, ticketsUnder(t, client, "q"), 2)
+}
+
+func TestResizesAtTheSameTimeLeaveOneSizeThatKnowsTheOthers(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	var resizes []<-chan error
+	for size := range int64(10) {
+		other := fairqueue.New(open(t, client), "q")
+		resizes = append(resizes, background(t, func() error { return other.Resize(within(t, patience), size+1) }))
+	}
+	for _, r := range resizes {
+		require.NoError(t, result(t, r))
+	}
+	require.Len(t, keysUnder(t, client, "q"), 1)
+	for size := range int64(10) {
+		leave(t, holdPermits(t, q, 1, size+1))
+	}
+	for _, size := range []int64{0, -1} {
+		require.Panics(t, func() { _ = q.Resize(within(t, patience), size) })
+	}
+}
+
+// R1
+func TestResizeIsTriedAgainUntilItIsAnswered(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	fault := c.LoseReply("Txn", embedtest.Once())
+	resized := background(t, func() error { return q.Resize(within(t, patience), 7) })
+	require.NoError(t, fault.Wait(within(t, patience)))
+	fault.Heal()
+	require.NoError(t, result(t, resized))
+	holdPermits(t, q, 7, 7)
+}
+
+func TestSizesTellEveryChangeInOrder(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	theirs, link := c.Link(t)
+	q := fairqueue.New(open(t, c.Client(t)), "q")
+	ctx, stop := context.WithCancel(within(t, patience))
+	defer stop()
+	told := make(chan int64, 20)
+	following := background(t, func() error {
+		for size, err := range fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(50*time.Millisecond)).Sizes(ctx) {
+			if err != nil {
+				return err
+			}
+			told <- size
+		}
+		return nil
+	})
+	require.Zero(t, <-told, "nobody has used it")
+	leave(t, holdPermits(t, q, 1, 3))
+	require.EqualValues(t, 3, <-told)
+	link.Cut()
+	for _, size := range []int64{5, 4, 5} {
+		resize(t, q, size)
+	}
+	link.Heal()
+	c.SwallowWatchEvents(embedtest.Once())
+	resize(t, q, 9)
+	for _, size := range []int64{5, 4, 5, 9} {
+		require.Equal(t, size, <-told)
+	}
+	stop()
+	require.NoError(t, result(t, following))
+	require.Empty(t, told)
+}
