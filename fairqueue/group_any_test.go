@@ -1,0 +1,184 @@
+package fairqueue_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+func joinAny(t testing.TB, s session.Source, n int, p ...fairqueue.Place) *fairqueue.Group {
+	t.Helper()
+	g, err := fairqueue.JoinAny(within(t, patience), s, n, p...)
+	require.NoError(t, err)
+	return g
+}
+
+func TestWhoWantsAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s, other := open(t, client), open(t, client)
+	var held []*fairqueue.Ticket
+	for _, p := range places(other, 4) {
+		held = append(held, hold(t, p.Queue, fairqueue.Exclusive))
+	}
+	watches := spyOnWatches(c)
+	g := joinAny(t, s, 2, places(s, 4)...)
+	require.False(t, g.Granted())
+	waiting := waitGroup(t, within(t, patience), g)
+	watches.await(t, 4)
+	leave(t, held[3])
+	requireWaiting(t, waiting) // one is not enough
+	leave(t, held[1])
+	requireGranted(t, waiting)
+	require.True(t, g.Granted())
+	require.Equal(t, []int{1, 3}, g.Chosen())
+	require.Len(t, g.Guards(), 2)
+	for i := range 4 {
+		require.Len(t, keysUnder(t, client, fmt.Sprint("g/", i)), 1)
+	}
+	require.NoError(t, g.Leave(within(t, patience)))
+	require.Len(t, keysUnder(t, client, "g"), 2)
+
+	// More than enough are free: the rest goes as well.
+	g = joinAny(t, s, 1, places(s, 4)...)
+	require.NoError(t, g.Wait(within(t, patience)))
+	require.Len(t, g.Chosen(), 1)
+	require.Contains(t, []int{1, 3}, g.Chosen()[0])
+	require.Len(t, keysUnder(t, client, "g"), 3)
+}
+
+// Whoever joins first is ahead in every queue, so is served first, whichever is free.
+func TestThoseWhoWantAnyAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	other := open(t, client)
+	holders := []*fairqueue.Ticket{}
+	for _, p := range places(other, 2) {
+		holders = append(holders, hold(t, p.Queue, fairqueue.Exclusive))
+	}
+	watches := spyOnWatches(c)
+	var waiting []<-chan error
+	var groups []*fairqueue.Group
+	for i := range 3 {
+		s := open(t, client)
+		groups = append(groups, joinAny(t, s, 1, places(s, 2)...))
+		waiting = append(waiting, waitGroup(t, within(t, patience), groups[i]))
+		watches.await(t, 2*(i+1))
+	}
+	leave(t, holders[1])
+	requireGranted(t, waiting[0])
+	require.Equal(t, []int{1}, groups[0].Chosen())
+	requireWaiting(t, waiting[1])
+	leave(t, holders[0])
+	requireGranted(t, waiting[1])
+	require.Equal(t, []int{0}, groups[1].Chosen())
+	requireWaiting(t, waiting[2])
+	require.NoError(t, groups[0].Leave(within(t, patience)))
+	requireGranted(t, waiting[2])
+	require.Equal(t, []int{1}, groups[2].Chosen())
+}
+
+// The lost reply of giving up the rest must not end the rest of the rest.
+func TestALostReplyOfTheChoiceIsHarmless(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	g := joinAny(t, s, 1, places(s, 3)...)
+	fault := c.LoseReply("Txn", embedtest.Once())
+	waiting := waitGroup(t, within(t, patience), g)
+	require.NoError(t, fault.Wait(within(t, patience)))
+	fault.Heal()
+	requireGranted(t, waiting)
+	require.Equal(t, []string{g.Key()}, keysUnder(t, client, "g"))
+	require.Equal(t, g.Revision(), revisionOf(t, client, g.Key()))
+}
+
+// The chosen one is removed while the rest is being given up.
+func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	put(t, client, "g/1/694d")
+	g := joinAny(t, s, 1, places(s, 2)...)
+	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(leaving))
+	waiting := waitGroup(t, within(t, patience), g)
+	require.NoError(t, fault.Wait(within(t, patience)))
+	for _, key := range keysUnder(t, client, "g/0") {
+		remove(t, client, key)
+	}
+	fault.Heal()
+	require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
+	eventually(t, "its keys are gone", func() bool { return len(keysUnder(t, client, "g")) == 1 })
+}
+
+// Never busy while enough are free, however many come together.
+func TestTriesForAnyDoNotFailAsLongAsEnoughAreFree(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	const n = 12
+	var mu sync.Mutex
+	taken := map[int]bool{}
+	try := func(s *session.Session) error {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		g, err := fairqueue.TryAny(ctx, s, 2, places(s, 2*n)...)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, i := range g.Chosen() {
+			if taken[i] {
+				return fmt.Errorf("%d is taken twice", i)
+			}
+			taken[i] = true
+		}
+		return nil
+	}
+	var tries []<-chan error
+	for range n {
+		s := open(t, client)
+		tries = append(tries, background(t, func() error { return try(s) }))
+	}
+	for _, tried := range tries {
+		require.NoError(t, result(t, tried))
+	}
+	require.Len(t, keysUnder(t, client, "g"), 2*n)
+
+	before := storeRevision(t, client)
+	require.ErrorIs(t, try(open(t, client)), fairqueue.ErrBusy)
+	require.Equal(t, before, storeRevision(t, client))
+}
+
+// Those places count as free in which shared ones are, if a shared one is wanted.
+func TestTryAnyOfSharedPlaces(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s, other := open(t, client), open(t, client)
+	p := places(s, 3)
+	hold(t, places(other, 3)[0].Queue, fairqueue.Shared)
+	hold(t, places(other, 3)[1].Queue, fairqueue.Exclusive)
+	put(t, client, "g/2/x/1") // of another queue
+	for i := range p {
+		p[i].Mode = fairqueue.Shared
+	}
+	g, err := fairqueue.TryAny(within(t, patience), s, 2, p...)
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 2}, g.Chosen())
+	require.NoError(t, g.Wait(within(t, patience)))
+	_, err = fairqueue.TryAny(within(t, patience), s, 3, p...)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
+}

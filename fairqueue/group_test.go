@@ -1,0 +1,206 @@
+package fairqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// places makes exclusive places at g/0, g/1 and so on.
+func places(s session.Source, n int) []fairqueue.Place {
+	var all []fairqueue.Place
+	for i := range n {
+		q := fairqueue.New(s, fmt.Sprintf("g/%d", i), fairqueue.WithRecheck(never))
+		all = append(all, fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive})
+	}
+	return all
+}
+
+func joinAll(t testing.TB, s session.Source, p ...fairqueue.Place) *fairqueue.Group {
+	t.Helper()
+	g, err := fairqueue.JoinAll(within(t, patience), s, p...)
+	require.NoError(t, err)
+	return g
+}
+
+func waitGroup(t testing.TB, ctx context.Context, g *fairqueue.Group) <-chan error {
+	return background(t, func() error { return g.Wait(ctx) })
+}
+
+// creatingAll fits the transactions that create the tickets of n places.
+func creatingAll(n int) func(any) bool {
+	return func(message any) bool {
+		r, ok := message.(*etcdserverpb.TxnRequest)
+		return ok && creating(message) && len(r.Failure) == n
+	}
+}
+
+// M1: in any order of any of the names, with others who want but one of them.
+func TestGroupsCannotDeadlock(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	const names, sessions, goroutines, rounds = 5, 3, 5, 6
+	records := make([]*record, names)
+	for i := range records {
+		records[i] = &record{owners: map[*stay]bool{}}
+	}
+	visitAll := func(s *session.Session) error {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		some := rand.Perm(names)[:rand.N(names)+1]
+		var wanted []fairqueue.Place
+		for _, i := range some {
+			p := places(s, names)[i]
+			if rand.N(3) == 0 {
+				p.Mode = fairqueue.Shared
+			}
+			wanted = append(wanted, p)
+		}
+		g, err := fairqueue.JoinAll(ctx, s, wanted...)
+		if err != nil {
+			return err
+		}
+		if err := g.Wait(ctx); err != nil {
+			return err
+		}
+		var stays []*stay
+		for k, i := range some {
+			stays = append(stays, records[i].enter(g.Revision(), wanted[k].Mode))
+		}
+		for k, i := range some {
+			records[i].exit(stays[k])
+		}
+		return g.Leave(ctx)
+	}
+	var all sync.WaitGroup
+	for range sessions {
+		s := open(t, client)
+		for range goroutines {
+			all.Go(func() {
+				for range rounds {
+					if err := visitAll(s); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	for _, r := range records {
+		r.requireFair(t, len(r.stays))
+	}
+	require.Empty(t, keysUnder(t, client, "g"))
+}
+
+// M1, by hand: the second waits for the first in both, and the third for the second.
+func TestWhoComesFirstIsAheadInEveryQueue(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	s := open(t, c.Client(t))
+	p := places(s, 3)
+	first := joinAll(t, s, p[0], p[1])
+	require.True(t, first.Granted())
+	second, third := joinAll(t, s, p[1], p[0]), joinAll(t, s, p[2], p[1])
+	require.Less(t, first.Revision(), second.Revision())
+	ctx := within(t, patience)
+	secondWaits, thirdWaits := waitGroup(t, ctx, second), waitGroup(t, ctx, third)
+	require.NoError(t, first.Wait(ctx))
+	requireWaiting(t, secondWaits)
+	requireWaiting(t, thirdWaits)
+	require.NoError(t, first.Leave(ctx))
+	requireGranted(t, secondWaits)
+	requireWaiting(t, thirdWaits)
+	require.NoError(t, second.Leave(ctx))
+	requireGranted(t, thirdWaits)
+	require.NoError(t, third.Leave(ctx))
+	require.NoError(t, third.Leave(ctx), "again")
+}
+
+func TestAGroupHasOneRevisionAndGuards(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	g := joinAll(t, s, places(s, 4)...)
+	keys := keysUnder(t, client, "g")
+	require.Len(t, keys, 4)
+	for _, key := range keys {
+		require.Equal(t, g.Revision(), revisionOf(t, client, key))
+	}
+	require.Equal(t, []int{0, 1, 2, 3}, g.Chosen())
+	require.Same(t, s, g.Session())
+	require.Equal(t, keys[0], g.Key())
+	guarded := func() bool {
+		answer, err := client.Txn(within(t, patience)).If(g.Guards()...).Then(clientv3.OpPut("x", "")).Commit()
+		require.NoError(t, err)
+		return answer.Succeeded
+	}
+	require.True(t, guarded())
+	remove(t, client, keys[2])
+	require.False(t, guarded())
+}
+
+func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s, other := open(t, client), open(t, client)
+	for _, n := range []int{22, 64, 65, 100, 128} { // beyond 64 a join brings back nothing of the queues
+		g := joinAll(t, s, places(s, n)...)
+		require.NoError(t, g.Wait(within(t, patience)))
+		require.Len(t, keysUnder(t, client, "g"), n)
+		behind := joinAll(t, other, places(other, n)...)
+		waiting := waitGroup(t, within(t, patience), behind)
+		require.NoError(t, g.Leave(within(t, patience)))
+		requireGranted(t, waiting)
+		require.NoError(t, behind.Leave(within(t, patience)))
+	}
+	for _, n := range []int{64, 65, 128} {
+		tried, err := fairqueue.TryAny(within(t, patience), s, n, places(s, n)...)
+		require.NoError(t, err)
+		_, err = fairqueue.TryAny(within(t, patience), other, n, places(other, n)...)
+		require.ErrorIs(t, err, fairqueue.ErrBusy)
+		require.Len(t, keysUnder(t, client, "g"), n)
+		require.NoError(t, tried.Leave(within(t, patience)))
+	}
+
+	before := storeRevision(t, client)
+	for _, err := range []error{
+		errorOf(fairqueue.JoinAll(within(t, patience), s, places(s, 129)...)),
+		errorOf(fairqueue.JoinAny(within(t, patience), s, 1, places(s, 129)...)),
+		errorOf(fairqueue.TryAny(within(t, patience), s, 129, places(s, 129)...)),
+	} {
+		var tooMany *fairqueue.TooManyError
+		require.ErrorAs(t, err, &tooMany)
+		require.Equal(t, fairqueue.TooManyError{Places: 129, Limit: 128}, *tooMany)
+		require.ErrorContains(t, err, "129")
+	}
+	require.Equal(t, before, storeRevision(t, client))
+	require.Panics(t, func() { _, _ = fairqueue.JoinAll(within(t, patience), s) })
+	require.Panics(t, func() { _, _ = fairqueue.JoinAny(within(t, patience), s, 3, places(s, 2)...) })
+
+	// Of many places a few are taken, however many there are.
+	few, err := fairqueue.TryAny(within(t, patience), s, 2, places(s, 200)...)
+	require.NoError(t, err)
+	require.Len(t, few.Chosen(), 2)
+}
+
+func errorOf(_ *fairqueue.Group, err error) error {
+	if err == nil {
+		return errors.New("no error")
+	}
+	return err
+}

@@ -1,0 +1,203 @@
+package fairqueue_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// M2: with a stranger's key at one of the names, there is none at the others.
+func TestAGroupThatFindsAStrangersKeyLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	g := joinAll(t, s, places(s, 3)...)
+	theirs := keysUnder(t, client, "g")[1]
+	require.NoError(t, g.Leave(within(t, patience)))
+	put(t, client, theirs)
+	_, err := fairqueue.JoinAll(within(t, patience), s, places(s, 3)...)
+	require.ErrorContains(t, err, theirs)
+	require.Equal(t, []string{theirs}, keysUnder(t, client, "g"))
+	// Its own names are in use no more, and that one is avoided.
+	g = joinAll(t, s, places(s, 3)...)
+	require.Len(t, keysUnder(t, client, "g"), 4)
+	remove(t, client, theirs)
+	require.NoError(t, g.Wait(within(t, patience)))
+}
+
+// M2, W6
+func TestACancelledWaitOfAGroupLeavesNothing(t *testing.T) {
+	for name, n := range map[string]int{"all": 3, "any": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			s, other := open(t, client), open(t, client)
+			holder := joinAll(t, other, places(other, 3)...)
+			watches := spyOnWatches(c)
+			g, err := fairqueue.JoinAny(within(t, patience), s, n, places(s, 3)...)
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(within(t, patience))
+			waiting := waitGroup(t, ctx, g)
+			watches.await(t, 1)
+			cancel()
+			require.ErrorIs(t, result(t, waiting), context.Canceled)
+			eventually(t, "its keys are gone", func() bool { return len(keysUnder(t, client, "g")) == 3 })
+			require.NoError(t, g.Leave(within(t, patience)), "it has left")
+			require.NoError(t, holder.Leave(within(t, patience)))
+			require.Empty(t, keysUnder(t, client, "g"))
+		})
+	}
+}
+
+// M2, R1
+func TestALostReplyOfAGroupsJoinLeavesAllOrNothing(t *testing.T) {
+	for _, givesUp := range []bool{false, true} {
+		t.Run(map[bool]string{false: "tried again", true: "given up"}[givesUp], func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			s := open(t, client)
+			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
+			ctx, cancel := context.WithCancel(within(t, patience))
+			defer cancel()
+			groups := make(chan *fairqueue.Group, 1)
+			joined := background(t, func() error {
+				g, err := fairqueue.JoinAll(ctx, s, places(s, 3)...)
+				groups <- g
+				return err
+			})
+			require.NoError(t, fault.Wait(within(t, patience)))
+			require.Len(t, keysUnder(t, client, "g"), 3)
+			if givesUp {
+				cancel()
+				require.ErrorIs(t, result(t, joined), context.Canceled)
+				eventuallyEmpty(t, client, "g")
+				return
+			}
+			fault.Heal()
+			require.NoError(t, result(t, joined))
+			g := <-groups
+			require.NoError(t, g.Wait(within(t, patience)))
+			require.Len(t, keysUnder(t, client, "g"), 3)
+			require.NoError(t, g.Leave(within(t, patience)))
+			require.Empty(t, keysUnder(t, client, "g"))
+		})
+	}
+}
+
+// M2: part of it was removed before the retry found the rest, which is given up for another
+// try at all of them.
+func TestAGroupOfWhichTheRetryFindsAPartIsJoinedAnew(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
+	joined := background(t, func() error {
+		g, err := fairqueue.JoinAll(within(t, patience), s, places(s, 3)...)
+		if err != nil {
+			return err
+		}
+		return g.Wait(within(t, patience))
+	})
+	require.NoError(t, fault.Wait(within(t, patience)))
+	first := keysUnder(t, client, "g")
+	revision := revisionOf(t, client, first[0])
+	remove(t, client, first[1])
+	fault.Heal()
+	require.NoError(t, result(t, joined))
+	eventually(t, "what was left is gone", func() bool { return len(keysUnder(t, client, "g")) == 3 })
+	for _, key := range keysUnder(t, client, "g") {
+		require.Greater(t, revisionOf(t, client, key), revision)
+	}
+}
+
+// W2: a part of it that is gone is the end of all, even if that part had been granted.
+func TestAGroupOfWhichAPartIsGoneIsNotGranted(t *testing.T) {
+	for name, index := range map[string]int{"granted": 0, "waiting": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			s, other := open(t, client), open(t, client)
+			watches := spyOnWatches(c)
+			g := joinAll(t, other, places(other, 3)[1:]...)
+			mine := joinAll(t, s, places(s, 3)...)
+			waiting := waitGroup(t, within(t, patience), mine)
+			watches.await(t, 1)
+			for _, key := range keysUnder(t, client, fmt.Sprint("g/", index)) {
+				if revisionOf(t, client, key) == mine.Revision() {
+					remove(t, client, key)
+				}
+			}
+			requireWaiting(t, waiting)
+			require.NoError(t, g.Leave(within(t, patience)))
+			require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
+			eventuallyEmpty(t, client, "g")
+		})
+	}
+}
+
+// H7: the loss of any is the loss of all; and what is left goes when the group leaves.
+func TestAGroupThatLosesAPartIsLost(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	g := joinAll(t, s, places(s, 3)...)
+	require.NoError(t, g.Wait(within(t, patience)))
+	watches := spyOnWatches(c)
+	ctx, cancel := context.WithCancel(within(t, patience))
+	ended := background(t, func() error { return g.Lost(ctx) })
+	told := background(t, func() error { return g.Lost(within(t, patience)) })
+	watches.await(t, 6)
+	cancel()
+	require.ErrorIs(t, result(t, ended), context.Canceled)
+	requireWaiting(t, told)
+	remove(t, client, keysUnder(t, client, "g")[1])
+	require.ErrorIs(t, result(t, told), fairqueue.ErrGone)
+
+	require.ErrorIs(t, g.Leave(within(t, patience)), fairqueue.ErrGone)
+	eventuallyEmpty(t, client, "g")
+	require.NoError(t, g.Leave(within(t, patience)))
+	next := joinAll(t, s, places(s, 3)...)
+	require.True(t, next.Granted())
+}
+
+// H11: a keeper's next session, when the loss shows in the join.
+func TestGroupsUseTheNextSession(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	keeper := session.Keep(client)
+	t.Cleanup(func() { _ = keeper.Close(context.Background()) })
+	old := joinAll(t, keeper, places(keeper, 2)...)
+	revoke(t, client, old.Session())
+	g := joinAll(t, keeper, places(keeper, 2)...)
+	require.NoError(t, g.Wait(within(t, patience)))
+	require.NotSame(t, old.Session(), g.Session())
+	require.ErrorIs(t, old.Leave(within(t, patience)), session.ErrLost)
+	require.Len(t, keysUnder(t, client, "g"), 2)
+}
+
+func TestALowerLimitOfEtcdIsReported(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	c.Refuse("Txn", rpctypes.ErrGRPCTooManyOps)
+	_, err := fairqueue.JoinAll(within(t, patience), s, places(s, 5)...)
+	var tooMany *fairqueue.TooManyError
+	require.ErrorAs(t, err, &tooMany)
+	require.Equal(t, fairqueue.TooManyError{Places: 5}, *tooMany)
+	require.ErrorContains(t, err, "--max-txn-ops")
+}
