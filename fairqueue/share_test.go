@@ -1,0 +1,172 @@
+package fairqueue_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// The mark alone wakes them, and the one who stands behind a writer is not among them.
+func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	other := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	watches := spyOnWatches(c)
+	owner := hold(t, q, fairqueue.Exclusive)
+	var line []*fairqueue.Ticket
+	var waiting []<-chan error
+	for i, mode := range []fairqueue.Mode{fairqueue.Shared, fairqueue.Shared, fairqueue.Exclusive, fairqueue.Shared} {
+		line = append(line, join(t, other, mode))
+		waiting = append(waiting, wait(t, within(t, patience), line[i]))
+		watches.await(t, i+1)
+	}
+	revision := owner.Revision()
+	require.NoError(t, owner.Share(within(t, patience)))
+	requireGranted(t, waiting[0])
+	requireGranted(t, waiting[1])
+	requireWaiting(t, waiting[2])
+	requireWaiting(t, waiting[3])
+	_, err := q.TryJoin(within(t, patience), fairqueue.Shared)
+	require.ErrorIs(t, err, fairqueue.ErrBusy, "it would overtake the writer")
+
+	// Its place, its token and its owner stay.
+	require.Equal(t, revision, revisionOf(t, client, owner.Key()))
+	entries, err := q.Entries(within(t, patience))
+	require.NoError(t, err)
+	require.Equal(t, revision, entries[0].Revision)
+	require.True(t, entries[0].Shares())
+	require.Equal(t, fairqueue.Exclusive, entries[0].Mode)
+	require.Equal(t, "shared", entries[0].Owner.Mark)
+	require.NotZero(t, entries[0].Owner.PID)
+	require.NotZero(t, entries[0].Owner.Since)
+	require.Equal(t, owner.Session().Lease(), entries[0].Lease)
+	require.False(t, entries[3].Shares())
+
+	leave(t, line[0])
+	leave(t, owner)
+	requireWaiting(t, waiting[2])
+	leave(t, line[1])
+	requireGranted(t, waiting[2])
+	requireWaiting(t, waiting[3])
+	leave(t, line[2])
+	requireGranted(t, waiting[3])
+}
+
+// The other order: the reader comes, or its watch stands, when the owner shares already.
+func TestReadersThatComeLaterShareAtOnce(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	owner := hold(t, q, fairqueue.Exclusive)
+	early := join(t, q, fairqueue.Shared)
+	require.NoError(t, owner.Share(within(t, patience)))
+	require.NoError(t, owner.Share(within(t, patience)), "again")
+	require.NoError(t, early.Wait(within(t, patience)))
+
+	late := join(t, q, fairqueue.Shared)
+	require.True(t, late.Granted())
+	before := storeRevision(t, client)
+	tried, err := q.TryJoin(within(t, patience), fairqueue.Shared)
+	require.NoError(t, err)
+	require.NoError(t, tried.Wait(within(t, patience)))
+	require.Equal(t, before+1, storeRevision(t, client))
+	_, err = q.TryJoin(within(t, patience), fairqueue.Exclusive)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	require.Equal(t, before+1, storeRevision(t, client))
+
+	// One more than a join brings back, so the readers have to look for the mark.
+	putMany(t, client, "q/a")
+	long := join(t, q, fairqueue.Shared)
+	require.NoError(t, long.Wait(within(t, patience)))
+	tried, err = q.TryJoin(within(t, patience), fairqueue.Shared)
+	require.NoError(t, err)
+	for _, ticket := range []*fairqueue.Ticket{tried, long, late, early, owner} {
+		leave(t, ticket)
+	}
+}
+
+// A writer comes in between the read and the write of one who tries.
+func TestATryToShareThatIsOvertakenByAWriterIsBusy(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	owner := hold(t, q, fairqueue.Exclusive)
+	require.NoError(t, owner.Share(within(t, patience)))
+	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+	tried := background(t, func() error {
+		_, err := q.TryJoin(within(t, patience), fairqueue.Shared)
+		return err
+	})
+	require.NoError(t, fault.Wait(within(t, patience)))
+	writer := join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	fault.Heal()
+	require.ErrorIs(t, result(t, tried), fairqueue.ErrBusy)
+	require.ElementsMatch(t, []string{owner.Key(), writer.Key()}, keysUnder(t, client, "q"))
+}
+
+// R1
+func TestALostReplyOfShareIsHarmless(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	owner := hold(t, q, fairqueue.Exclusive)
+	fault := c.LoseReply("Txn", embedtest.Once())
+	shared := background(t, func() error { return owner.Share(within(t, patience)) })
+	require.NoError(t, fault.Wait(within(t, patience)))
+	fault.Heal()
+	require.NoError(t, result(t, shared))
+	require.Equal(t, owner.Revision(), revisionOf(t, client, owner.Key()))
+	require.True(t, join(t, q, fairqueue.Shared).Granted())
+}
+
+func TestSharingWhatIsLostIsAnError(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	owner := hold(t, q, fairqueue.Exclusive)
+	remove(t, client, owner.Key())
+	put(t, client, owner.Key()) // of somebody else, and not to be touched
+	require.ErrorIs(t, owner.Share(within(t, patience)), fairqueue.ErrGone)
+	entries, err := q.Entries(within(t, patience))
+	require.NoError(t, err)
+	require.Empty(t, entries[0].Value)
+	remove(t, client, owner.Key())
+
+	s := open(t, client)
+	owner = hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
+	revoke(t, client, s)
+	err = owner.Share(within(t, patience))
+	require.ErrorIs(t, err, session.ErrLost)
+	require.Empty(t, keysUnder(t, client, "q"))
+	require.Panics(t, func() { _ = hold(t, q, fairqueue.Shared).Share(within(t, patience)) })
+}
+
+// M6: who shared with it goes on, and a writer waits for them.
+func TestTheDeathOfAnOwnerThatSharesLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	dying := open(t, client)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	owner := hold(t, fairqueue.New(dying, "q"), fairqueue.Exclusive)
+	require.NoError(t, owner.Share(within(t, patience)))
+	reader := hold(t, q, fairqueue.Shared)
+	watches := spyOnWatches(c)
+	writer := wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
+	watches.await(t, 1)
+	revoke(t, client, dying)
+	require.Equal(t, reader.Revision(), revisionOf(t, client, reader.Key()))
+	requireWaiting(t, writer)
+	leave(t, reader)
+	requireGranted(t, writer)
+}
