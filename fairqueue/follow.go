@@ -142,25 +142,29 @@ func (f *follower) restart(ctx context.Context, client *clientv3.Client) error {
 	return nil
 }
 
-// apply takes events in, and yields once for each revision.
+// apply takes events in, and yields once for each revision that changed something here.
 func (f *follower) apply(events []*clientv3.Event) bool {
+	changed := false
 	for i, event := range events {
 		revision := event.Kv.ModRevision
-		if revision > f.at {
-			if e, ok := f.queue.entry(event.Kv); !ok {
-				// Of another queue.
-			} else if event.Type == clientv3.EventTypeDelete {
-				delete(f.state, e.Key)
-			} else {
-				f.state[e.Key] = e
-			}
+		if revision <= f.at {
+			continue
 		}
-		if last := i == len(events)-1 || events[i+1].Kv.ModRevision > revision; last && revision > f.at {
-			f.at = revision
-			if !f.tell(f.sorted(), nil) {
-				return false
-			}
+		if e, ok := f.queue.entry(event.Kv); !ok {
+			// Of another queue.
+		} else if changed = true; event.Type == clientv3.EventTypeDelete {
+			delete(f.state, e.Key)
+		} else {
+			f.state[e.Key] = e
 		}
+		if i < len(events)-1 && events[i+1].Kv.ModRevision == revision {
+			continue
+		}
+		f.at = revision
+		if changed && !f.tell(f.sorted(), nil) {
+			return false
+		}
+		changed = false
 	}
 	return true
 }

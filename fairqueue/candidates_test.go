@@ -1,0 +1,237 @@
+package fairqueue_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// campaign is one that leads and others that wait, in order, each with a session of its own.
+type campaign struct {
+	c       *embedtest.Cluster
+	queue   *fairqueue.Queue
+	line    []*fairqueue.Ticket
+	waiting []<-chan error // [0] is nil
+}
+
+func startCampaign(t *testing.T, waiters int) *campaign {
+	t.Helper()
+	p := &campaign{c: embedtest.Start(t)}
+	client := p.c.Client(t)
+	watches := spyOnWatches(p.c)
+	ctx, stop := context.WithCancel(within(t, patience))
+	for i := range waiters + 1 {
+		q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+		ticket := joinCandidate(t, q, string(rune('a'+i)))
+		p.line = append(p.line, ticket)
+		if i == 0 {
+			require.NoError(t, ticket.Wait(within(t, patience)))
+			p.queue, p.waiting = q, append(p.waiting, nil)
+			continue
+		}
+		p.waiting = append(p.waiting, wait(t, ctx, ticket))
+		watches.await(t, i)
+	}
+	t.Cleanup(stop) // for those who still wait
+	return p
+}
+
+func joinCandidate(t testing.TB, q *fairqueue.Queue, value string, opts ...fairqueue.JoinOption) *fairqueue.Ticket {
+	t.Helper()
+	ticket, err := q.Join(within(t, patience), fairqueue.Candidate, append(opts, fairqueue.WithValue(value))...)
+	require.NoError(t, err)
+	return ticket
+}
+
+// named chooses by value.
+func named(value string) func([]fairqueue.Entry) int {
+	return func(behind []fairqueue.Entry) int {
+		for i, e := range behind {
+			if string(e.Value) == value {
+				return i
+			}
+		}
+		return -1
+	}
+}
+
+// passing fits the transaction of PassTo.
+func passing(message any) bool {
+	r, ok := message.(*etcdserverpb.TxnRequest)
+	return ok && len(r.Compare) > 1 && len(r.Success) > 0 && r.Success[0].GetRequestDeleteRange() != nil
+}
+
+// values are what the entries say, in order.
+func values(entries []fairqueue.Entry) string {
+	all := ""
+	for _, e := range entries {
+		all += string(e.Value)
+	}
+	return all
+}
+
+// No state has anybody else first, nor is any empty; and the others are told to come again.
+func TestPassingToOneInTheLineLeavesNoGap(t *testing.T) {
+	t.Parallel()
+	p := startCampaign(t, 4)
+	ctx, stop := context.WithCancel(within(t, patience))
+	defer stop()
+	states := follow(t, ctx, p.queue)
+	require.Equal(t, "abcde", values(states.next(t)))
+	require.NoError(t, p.line[0].PassTo(within(t, patience), named("d")))
+	require.Equal(t, "de", values(states.next(t)), "in one step")
+	requireGranted(t, p.waiting[3])
+	for _, i := range []int{1, 2} {
+		require.ErrorIs(t, result(t, p.waiting[i]), fairqueue.ErrGone)
+		require.NoError(t, p.line[i].Session().Err())
+	}
+	requireWaiting(t, p.waiting[4])
+	require.NoError(t, p.line[0].Leave(within(t, patience)), "it has left")
+	require.ErrorIs(t, p.line[0].Set(within(t, patience), "x"), fairqueue.ErrGone)
+
+	// The names are free again: whoever comes again is the last.
+	again := joinCandidate(t, p.queue, "a")
+	require.Equal(t, p.line[0].Key(), again.Key())
+	require.Equal(t, "dea", values(states.next(t)))
+	require.NoError(t, p.line[3].PassTo(within(t, patience), named("e")), "to the next one")
+	require.Equal(t, "ea", values(states.next(t)))
+	requireGranted(t, p.waiting[4])
+}
+
+func TestPassingToOneWhoDoesNotWaitChangesNothing(t *testing.T) {
+	t.Parallel()
+	p := startCampaign(t, 2)
+	before := storeRevision(t, p.line[0].Session().Client())
+	for _, chosen := range []func([]fairqueue.Entry) int{
+		named("z"), named("a"), func(behind []fairqueue.Entry) int { return len(behind) },
+	} {
+		require.ErrorIs(t, p.line[0].PassTo(within(t, patience), chosen), fairqueue.ErrNotWaiting)
+	}
+	require.Equal(t, before, storeRevision(t, p.line[0].Session().Client()))
+	requireWaiting(t, p.waiting[1])
+	leave(t, p.line[0])
+	requireGranted(t, p.waiting[1])
+}
+
+func TestStrangersAreNotPassedOver(t *testing.T) {
+	for name, key := range map[string]string{"a ticket of another kind": "q/694d", "one that looks like ours": "q/lock"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startCampaign(t, 1)
+			client := p.line[0].Session().Client()
+			put(t, client, key)
+			last := joinCandidate(t, fairqueue.New(open(t, client), "q"), "z")
+			before := storeRevision(t, client)
+			err := p.line[0].PassTo(within(t, patience), named("z"))
+			require.ErrorIs(t, err, fairqueue.ErrForeign)
+			require.ErrorContains(t, err, key)
+			require.Equal(t, before, storeRevision(t, client))
+			require.NotZero(t, revisionOf(t, client, last.Key()))
+			// It may be passed to, and to those before it.
+			require.NoError(t, p.line[0].PassTo(within(t, patience), named("b")))
+			requireGranted(t, p.waiting[1])
+			require.NoError(t, p.line[1].PassTo(within(t, patience), func([]fairqueue.Entry) int { return 0 }))
+			require.Equal(t, []string{key, last.Key()}, []string{entriesOf(t, p.queue)[0].Key, entriesOf(t, p.queue)[1].Key})
+		})
+	}
+}
+
+func entriesOf(t testing.TB, q *fairqueue.Queue) []fairqueue.Entry {
+	t.Helper()
+	entries, err := q.Entries(within(t, patience))
+	require.NoError(t, err)
+	return entries
+}
+
+// The queue changes between the read and the transaction: one in between goes, or the
+// chosen one does.
+func TestPassingFollowsTheQueue(t *testing.T) {
+	for name, gone := range map[string]int{"one in between": 1, "the chosen one": 2, "the owner": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startCampaign(t, 2)
+			client := p.line[0].Session().Client()
+			fault := p.c.Hold("Txn", embedtest.Once(), embedtest.When(passing))
+			passed := background(t, func() error { return p.line[0].PassTo(within(t, patience), named("c")) })
+			require.NoError(t, fault.Wait(within(t, patience)))
+			remove(t, client, p.line[gone].Key())
+			fault.Heal()
+			err := result(t, passed)
+			switch gone {
+			case 0:
+				require.ErrorIs(t, err, fairqueue.ErrGone)
+				requireGranted(t, p.waiting[1])
+			case 1:
+				require.NoError(t, err)
+				requireGranted(t, p.waiting[2])
+			case 2:
+				require.ErrorIs(t, err, fairqueue.ErrNotWaiting)
+				require.Equal(t, "ab", values(entriesOf(t, p.queue)))
+			}
+		})
+	}
+}
+
+// R1: the transaction was applied, and nobody heard of it.
+func TestALostReplyOfPassingIsHarmless(t *testing.T) {
+	t.Parallel()
+	p := startCampaign(t, 2)
+	fault := p.c.LoseReply("Txn", embedtest.Once(), embedtest.When(passing))
+	passed := background(t, func() error { return p.line[0].PassTo(within(t, patience), named("c")) })
+	require.NoError(t, fault.Wait(within(t, patience)))
+	requireGranted(t, p.waiting[2])
+	fault.Heal()
+	require.NoError(t, result(t, passed))
+	require.Equal(t, "c", values(entriesOf(t, p.queue)))
+}
+
+// Promise 8: given up in the background, whether or not it was applied.
+func TestPassingThatEndsInDoubtGivesTheTermUp(t *testing.T) {
+	t.Parallel()
+	p := startCampaign(t, 2)
+	fault := p.c.LoseRequest("Txn", embedtest.When(passing))
+	ctx, cancel := context.WithCancel(within(t, patience))
+	passed := background(t, func() error { return p.line[0].PassTo(ctx, named("c")) })
+	require.NoError(t, fault.Wait(within(t, patience)))
+	cancel()
+	require.ErrorIs(t, result(t, passed), context.Canceled)
+	requireGranted(t, p.waiting[1])
+	require.Equal(t, "bc", values(entriesOf(t, p.queue)))
+	require.True(t, p.line[0].Left())
+}
+
+func TestPassingOfALostTicketIsAnError(t *testing.T) {
+	t.Parallel()
+	p := startCampaign(t, 1)
+	client := p.line[0].Session().Client()
+	revoke(t, client, p.line[0].Session())
+	require.ErrorIs(t, p.line[0].PassTo(within(t, patience), named("b")), session.ErrLost)
+	requireGranted(t, p.waiting[1])
+	writer := fairqueue.New(p.line[1].Session(), "other")
+	require.Panics(t, func() { _ = hold(t, writer, fairqueue.Exclusive).PassTo(within(t, patience), named("b")) })
+}
+
+func TestEntriesTellValuesAndPrioritiesOfCandidates(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	q := fairqueue.New(open(t, c.Client(t)), "q")
+	first := joinCandidate(t, q, `{"mark":"shared",`, fairqueue.WithPriority(1<<40))
+	joinCandidate(t, q, "")
+	entries := entriesOf(t, q)
+	require.Equal(t, 1<<40, entries[0].Priority)
+	require.Equal(t, fairqueue.Candidate, entries[0].Mode)
+	require.Zero(t, entries[0].Owner)
+	require.False(t, entries[0].Shares(), "a value of the caller's is no mark")
+	require.Zero(t, entries[1].Priority)
+	require.Empty(t, entries[1].Value)
+	require.NoError(t, first.Set(within(t, patience), "new"))
+	require.Equal(t, "new", string(entriesOf(t, q)[0].Value))
+	require.Equal(t, first.Revision(), entriesOf(t, q)[0].Revision)
+	require.Panics(t, func() { fairqueue.WithPriority(-1) })
+}

@@ -1,0 +1,238 @@
+package fairqueue_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// states is what a follower is told.
+type states struct {
+	told  chan []fairqueue.Entry
+	ended <-chan error
+}
+
+func follow(t *testing.T, ctx context.Context, q *fairqueue.Queue) *states {
+	ctx, stop := context.WithCancel(ctx)
+	s := &states{told: make(chan []fairqueue.Entry, 1000)}
+	s.ended = background(t, func() error {
+		for entries, err := range q.Follow(ctx) {
+			if err != nil {
+				return err
+			}
+			s.told <- entries
+		}
+		return nil
+	})
+	t.Cleanup(stop)
+	return s
+}
+
+func (s *states) next(t testing.TB) []fairqueue.Entry {
+	t.Helper()
+	select {
+	case entries := <-s.told:
+		return entries
+	case err := <-s.ended:
+		require.Fail(t, "it has ended", "%v", err)
+	case <-time.After(patience):
+		require.Fail(t, "nothing is told")
+	}
+	return nil
+}
+
+// set puts a foreign ticket with a value; each call is a change.
+func set(t testing.TB, client *clientv3.Client, key, value string) {
+	t.Helper()
+	_, err := client.Put(within(t, patience), key, value)
+	require.NoError(t, err)
+}
+
+// E4: whatever happens to the watch, every state is told, in order, the empty ones and the
+// shortest included, and none twice.
+func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
+	fill := func(t *testing.T, c *embedtest.Cluster) {
+		client := c.Client(t)
+		for range 20 {
+			put(t, client, "elsewhere")
+		}
+	}
+	for name, tt := range map[string]struct {
+		size    int
+		trouble func(*testing.T, *embedtest.Cluster, *embedtest.Link, *spy) (over func())
+	}{
+		"no trouble": {1, nil},
+		"compaction": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, _ *spy) func() {
+			fill(t, c)
+			_, err := c.Compact(within(t, patience))
+			require.NoError(t, err)
+			return func() {}
+		}},
+		"cut connection": {1, func(_ *testing.T, _ *embedtest.Cluster, link *embedtest.Link, _ *spy) func() {
+			link.Cut()
+			return func() { link.Heal() }
+		}},
+		"restart": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, _ *spy) func() {
+			require.NoError(t, c.Members()[0].Restart())
+			return func() {}
+		}},
+		"swallowed events": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, watches *spy) func() {
+			fault := c.SwallowWatchEvents()
+			return func() {
+				watches.await(t, watches.seen()+2) // it has looked, and what came first is past
+				fault.Heal()
+			}
+		}},
+		"broken watches": {1, func(_ *testing.T, c *embedtest.Cluster, link *embedtest.Link, _ *spy) func() {
+			fault := c.Refuse("Watch", rpctypes.ErrGRPCNoLeader, embedtest.Times(3))
+			link.Cut()
+			link.Heal()
+			return fault.Heal
+		}},
+		"watches that are not created": {1, func(_ *testing.T, c *embedtest.Cluster, link *embedtest.Link, _ *spy) func() {
+			c.LoseRequest("Watch", embedtest.Once())
+			link.Cut()
+			link.Heal()
+			return func() {}
+		}},
+		"restart of all": {3, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, _ *spy) func() {
+			for _, m := range c.Members() {
+				require.NoError(t, m.Restart())
+			}
+			return func() {}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t, embedtest.WithSize(tt.size))
+			theirs, link := c.Link(t)
+			client := c.Client(t)
+			watches := spyOnWatches(c)
+			q := fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(50*time.Millisecond))
+			s := follow(t, within(t, 2*patience), q)
+			require.Empty(t, s.next(t))
+			watches.await(t, 1)
+			over := func() {}
+			for range 2 {
+				// Two swap, one comes and goes, and nobody is there.
+				set(t, client, "q/a", "1")
+				set(t, client, "q/b", "2")
+				remove(t, client, "q/a")
+				put(t, client, "q/nested/a")
+				remove(t, client, "q/nested/a")
+				set(t, client, "q/a", "3")
+				remove(t, client, "q/b")
+				set(t, client, "q/a", "4")
+				remove(t, client, "q/a")
+				set(t, client, "q/c", "5")
+				over()
+				for _, want := range []string{"1", "12", "2", "23", "3", "4", "", "5"} {
+					require.Equal(t, want, values(s.next(t)))
+				}
+				remove(t, client, "q/c")
+				require.Empty(t, values(s.next(t)))
+				if tt.trouble != nil {
+					over = tt.trouble(t, c, link, watches)
+				}
+			}
+			require.Empty(t, s.told)
+		})
+	}
+}
+
+// What is no more cannot be told; but what is, is.
+func TestAFollowerGoesOnAfterACompactionOfWhatItMissed(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	theirs, link := c.Link(t)
+	client := c.Client(t)
+	s := follow(t, within(t, patience), fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(never)))
+	require.Empty(t, s.next(t))
+	set(t, client, "q/a", "1")
+	require.Equal(t, "1", values(s.next(t)))
+	link.Cut()
+	set(t, client, "q/a", "2")
+	set(t, client, "q/b", "3")
+	_, err := c.Compact(within(t, patience))
+	require.NoError(t, err)
+	link.Heal()
+	for state := ""; state != "23"; { // it may have heard of the first change before the cut
+		state = values(s.next(t))
+		require.Contains(t, []string{"2", "23"}, state)
+	}
+	remove(t, client, "q/a")
+	require.Equal(t, "3", values(s.next(t)))
+	require.Empty(t, s.told)
+}
+
+func TestFollowingNeedsNoSessionAndEndsWithItsContextOrLoop(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	keeper := session.Keep(client)
+	s := open(t, client)
+	require.NoError(t, s.Close(within(t, patience)))
+	grants := c.Calls("LeaseGrant")
+	put(t, client, "q/a")
+	for _, source := range []session.Source{keeper, s} {
+		q := fairqueue.New(source, "q")
+		require.Len(t, entriesOf(t, q), 1)
+		ctx, cancel := context.WithCancel(within(t, patience))
+		told := follow(t, ctx, q)
+		require.Len(t, told.next(t), 1)
+		cancel()
+		require.NoError(t, result(t, told.ended))
+		require.Empty(t, told.told)
+		for entries, err := range q.Follow(within(t, patience)) {
+			require.NoError(t, err)
+			require.Len(t, entries, 1)
+			break
+		}
+		cancel()
+		for entries, err := range q.Follow(ctx) {
+			require.Fail(t, "its context is over", "%v %v", entries, err)
+		}
+	}
+	require.Equal(t, grants, c.Calls("LeaseGrant"))
+}
+
+// Not in silence, nor for good: somebody may grant it again.
+func TestAFollowerSaysThatItMayNotLookAndGoesOn(t *testing.T) {
+	for _, method := range []string{"Range", "Watch"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			q := fairqueue.New(open(t, client), "q")
+			fault := c.Refuse(method, rpctypes.ErrGRPCPermissionDenied)
+			refusals, seen := 0, ""
+			for entries, err := range q.Follow(within(t, patience)) {
+				switch {
+				case err != nil:
+					require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+					require.Empty(t, entries)
+					if refusals++; refusals == 3 {
+						fault.Heal()
+						set(t, client, "q/a", "1")
+					}
+					continue
+				case refusals >= 3:
+					seen = values(entries)
+				}
+				if seen == "1" {
+					break
+				}
+			}
+			require.GreaterOrEqual(t, refusals, 3)
+			require.Equal(t, "1", seen)
+		})
+	}
+}
