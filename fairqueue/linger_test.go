@@ -1,0 +1,92 @@
+package fairqueue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+// Until its time has passed others wait, and then they go on at once.
+func TestATicketThatLingersGoesWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
+	holder := hold(t, q, fairqueue.Exclusive)
+	revision := holder.Revision()
+	waiting := wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
+	start := time.Now()
+	const d = 300 * time.Millisecond
+	require.NoError(t, holder.Linger(within(t, patience), d))
+	require.NoError(t, holder.Leave(within(t, patience)), "it has left")
+	if revisionOf(t, client, holder.Key()) != 0 {
+		require.Equal(t, revision, revisionOf(t, client, holder.Key()))
+	}
+	requireGranted(t, waiting)
+	require.GreaterOrEqual(t, time.Since(start), d, "no earlier than that")
+	require.Zero(t, revisionOf(t, client, holder.Key()))
+}
+
+// The lease is another one, so neither the end of the session nor that of the process
+// takes it away too early, and the server takes it away in the end.
+func TestATicketThatLingersOutlivesItsSession(t *testing.T) {
+	for name, group := range map[string]bool{"one": false, "group": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			s, other := open(t, client), open(t, client)
+			if group {
+				g := joinAll(t, s, places(s, 3)...)
+				require.NoError(t, g.Linger(within(t, patience), time.Second))
+			} else {
+				require.NoError(t, hold(t, places(s, 1)[0].Queue, fairqueue.Exclusive).Linger(within(t, patience), time.Second))
+			}
+			require.NoError(t, s.Close(within(t, patience)))
+			waiting := wait(t, within(t, patience), join(t, places(other, 1)[0].Queue, fairqueue.Exclusive))
+			entries := entriesOf(t, places(other, 1)[0].Queue)
+			require.Len(t, entries, 2)
+			require.NotEqual(t, s.Lease(), entries[0].Lease)
+			require.NotZero(t, entries[0].Lease)
+			requireGranted(t, waiting)
+			eventually(t, "all of it has gone", func() bool { return len(keysUnder(t, client, "g")) == 1 })
+		})
+	}
+}
+
+func TestLingeringOfALostTicketIsAnError(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	q := fairqueue.New(s, "q")
+	holder := hold(t, q, fairqueue.Exclusive)
+	remove(t, client, holder.Key())
+	put(t, client, holder.Key()) // somebody else's
+	require.ErrorIs(t, holder.Linger(within(t, patience), time.Hour), fairqueue.ErrGone)
+	require.Zero(t, entriesOf(t, q)[0].Lease)
+	require.NoError(t, holder.Linger(within(t, patience), time.Hour), "it has left")
+	remove(t, client, holder.Key())
+	require.Equal(t, holder.Key(), hold(t, q, fairqueue.Exclusive).Key(), "the name is free again")
+}
+
+// R1: the answer is lost, and the second attempt finds its own.
+func TestALostReplyOfLingeringIsHarmless(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	holder := hold(t, q, fairqueue.Exclusive)
+	fault := c.LoseReply("Txn", embedtest.Once())
+	lingers := background(t, func() error { return holder.Linger(within(t, patience), time.Hour) })
+	require.NoError(t, fault.Wait(within(t, patience)))
+	fault.Heal()
+	require.NoError(t, result(t, lingers))
+	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()))
+	require.NotEqual(t, holder.Session().Lease(), entriesOf(t, q)[0].Lease)
+}
