@@ -34,7 +34,7 @@ func TestOppositeOrdersCannotDeadlock(t *testing.T) {
 	var inside sync.Map // name to who is there
 	for i := range 4 {
 		s := newSession(t, cluster.Client(t))
-		random := rand.New(rand.NewPCG(uint64(i), 1)) //nolint:gosec // it is to be repeatable
+		random := rand.New(rand.NewPCG(uint64(i), 1))
 		working.Go(func() {
 			for range 15 {
 				var mine []string
@@ -118,7 +118,7 @@ func TestTransfersUnderTwoLocksKeepTheSum(t *testing.T) {
 	var working sync.WaitGroup
 	for i := range 4 {
 		s := newSession(t, cluster.Client(t))
-		random := rand.New(rand.NewPCG(uint64(i), 2)) //nolint:gosec // it is to be repeatable
+		random := rand.New(rand.NewPCG(uint64(i), 2))
 		working.Go(func() {
 			for range 12 {
 				pair := random.Perm(accounts)

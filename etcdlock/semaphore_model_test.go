@@ -31,7 +31,7 @@ func TestPermitsAreNeverExceededNorOvertakenAtAnyRevision(t *testing.T) {
 	var working sync.WaitGroup
 	for seed := range uint64(users) {
 		u := &permitUser{
-			random: rand.New(rand.NewPCG(seed, 4)), //nolint:gosec // it is to be repeatable
+			random: rand.New(rand.NewPCG(seed, 4)),
 			client: cluster.Client(t), keeper: session.Keep(cluster.Client(t), session.WithTTL(longTTL)), size: size,
 		}
 		t.Cleanup(func() { _ = u.keeper.Close(context.Background()) })

@@ -240,7 +240,7 @@ func TestSizesTellsEveryChange(t *testing.T) {
 	require.EqualValues(t, 2, await(t, "the agreement", sizes))
 	for _, size := range []int64{5, 1} {
 		require.NoError(t, p.Resize(within(t), size))
-		require.EqualValues(t, size, await(t, "the change", sizes))
+		require.Equal(t, size, await(t, "the change", sizes))
 	}
 	cancel()
 	await(t, "the end", over)
