@@ -1,0 +1,155 @@
+package etcdlock_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+func TestInspectShowsWhoHoldsAndWhoWaitsInOrder(t *testing.T) {
+	t.Parallel()
+	q := newLine(t)
+	empty, err := etcdlock.Inspect(within(t), q.client, "orders")
+	require.NoError(t, err)
+	require.Equal(t, etcdlock.Queue{Name: "orders", Prefix: "etcdlock/orders/"}, empty)
+
+	short := newSession(t, q.cluster.Client(t), session.WithTTL(time.Minute))
+	labelled := etcdlock.NewRWMutex(short, "orders", etcdlock.WithLabel("report")).RLocker()
+	one, two := lock(t, labelled), lock(t, q.mine.RLocker())
+	writer := q.wait(t, q.theirs, 2)
+	reader := q.wait(t, q.mine.RLocker(), 3)
+	_, err = q.client.Put(within(t), "etcdlock/orders/694d", "somebody else's")
+	require.NoError(t, err)
+
+	seen, err := etcdlock.Inspect(within(t), q.client, "orders")
+	require.NoError(t, err)
+	require.Equal(t, 2, seen.Holding)
+	require.Zero(t, seen.Size)
+	var kinds []string
+	var last etcdlock.Token
+	for i, p := range seen.Places {
+		kinds = append(kinds, p.Kind)
+		require.Equal(t, i < 2, p.Holding)
+		require.Greater(t, p.Token, last)
+		last = p.Token
+	}
+	require.Equal(t, []string{"shared", "shared", "exclusive", "shared", "exclusive"}, kinds)
+	first := seen.Places[0]
+	require.Equal(t, one.Key(), first.Key)
+	require.Equal(t, one.Token(), first.Token)
+	require.Equal(t, "report", first.Owner.Label)
+	require.Equal(t, os.Getpid(), first.Owner.PID)
+	require.WithinDuration(t, time.Now(), first.Owner.Since, patience)
+	require.Equal(t, short.Lease(), first.Lease)
+	require.LessOrEqual(t, first.TTL, time.Minute)
+	require.Positive(t, first.TTL)
+	require.Greater(t, seen.Places[1].TTL, time.Minute, "that of another session")
+	foreign := seen.Places[4]
+	require.Equal(t, "somebody else's", foreign.Value)
+	require.Zero(t, foreign.Owner)
+	require.Zero(t, foreign.Lease)
+	require.Zero(t, foreign.TTL)
+
+	unlockAll(t, []*etcdlock.Hold{one, two})
+	unlock(t, granted(t, writer))
+	unlock(t, granted(t, reader))
+}
+
+func TestInspectCountsADowngradedWriterAndItsReaders(t *testing.T) {
+	t.Parallel()
+	q := newLine(t)
+	h := lock(t, q.mine)
+	require.NoError(t, h.Downgrade(within(t)))
+	reader := lock(t, q.theirs.RLocker())
+	seen, err := etcdlock.Inspect(within(t), q.client, "orders")
+	require.NoError(t, err)
+	require.Equal(t, 2, seen.Holding)
+	unlockAll(t, []*etcdlock.Hold{h, reader})
+}
+
+func TestInspectKnowsSizesAndWeights(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 5)
+	client := p.cluster.Client(t)
+	one, two := acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 3)
+	other, _ := p.other(t)
+	heavy, light := p.wait(t, other, 2, 2), p.wait(t, p.Semaphore, 1, 3)
+	seen, err := etcdlock.Inspect(within(t), client, "pool")
+	require.NoError(t, err)
+	require.EqualValues(t, 5, seen.Size)
+	require.Equal(t, 2, seen.Holding)
+	var weights []int64
+	for _, place := range seen.Places {
+		require.Equal(t, "permit", place.Kind)
+		weights = append(weights, place.Weight)
+	}
+	require.Equal(t, []int64{1, 3, 2, 1}, weights)
+	unlockAll(t, []*etcdlock.Hold{one, two})
+	unlockAll(t, []*etcdlock.Hold{granted(t, heavy), granted(t, light)})
+}
+
+func TestInspectKnowsCandidates(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	e := etcdlock.NewElection(newSession(t, cluster.Client(t)), "controller", etcdlock.WithPriority(7))
+	term, err := e.Campaign(within(t), "node-1")
+	require.NoError(t, err)
+	seen, err := etcdlock.Inspect(within(t), cluster.Client(t), "controller")
+	require.NoError(t, err)
+	require.Len(t, seen.Places, 1)
+	p := seen.Places[0]
+	require.Equal(t, "candidate", p.Kind)
+	require.Equal(t, "node-1", p.Value)
+	require.Equal(t, 7, p.Priority)
+	require.True(t, p.Holding)
+	require.Zero(t, p.Owner)
+	require.NoError(t, term.Resign(within(t)))
+}
+
+func TestInspectLooksWhereTheOptionsSay(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	for _, opts := range [][]etcdlock.Option{{etcdlock.AtPrefix()}, {etcdlock.WithNamespace("shop")}} {
+		h := lock(t, etcdlock.NewMutex(s, "a/b", opts...))
+		seen, err := etcdlock.Inspect(within(t), s.Client(), "a/b", opts...)
+		require.NoError(t, err)
+		require.Len(t, seen.Places, 1)
+		require.Equal(t, h.Key(), seen.Places[0].Key)
+		unlock(t, h)
+	}
+	_, err := etcdlock.Inspect(within(t), s.Client(), "")
+	require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+	_, err = etcdlock.Inspect(cancelled(), s.Client(), "a")
+	require.Error(t, err)
+}
+
+func TestForceReleaseLetsTheNextInAndNothingElse(t *testing.T) {
+	t.Parallel()
+	q := newLine(t)
+	stuck := lock(t, q.mine)
+	waiting := q.wait(t, q.theirs, 1)
+	for _, token := range []etcdlock.Token{0, stuck.Token() - 1, stuck.Token() + 1} {
+		require.ErrorIs(t, etcdlock.ForceRelease(within(t), q.client, stuck.Key(), token), etcdlock.ErrStale)
+	}
+	require.ErrorIs(t, etcdlock.ForceRelease(within(t), q.client, "etcdlock/orders/none", 0), etcdlock.ErrStale)
+	requireWaiting(t, waiting)
+	seen, err := etcdlock.Inspect(within(t), q.client, "orders")
+	require.NoError(t, err)
+	require.NoError(t, etcdlock.ForceRelease(within(t), q.client, seen.Places[0].Key, seen.Places[0].Token))
+	next := granted(t, waiting)
+	_, err = stuck.Txn(within(t)).Commit()
+	require.ErrorIs(t, err, etcdlock.ErrLost)
+	requireLost(t, stuck)
+
+	err = etcdlock.ForceRelease(within(t), q.client, stuck.Key(), stuck.Token())
+	require.ErrorIs(t, err, etcdlock.ErrStale, "once is enough")
+	require.NoError(t, next.Err())
+	unlock(t, next)
+}

@@ -1,0 +1,108 @@
+package etcdlock_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+func inAndOut(l sync.Locker) {
+	l.Lock()
+	defer l.Unlock()
+}
+
+// noTrouble is for lockers that are to have none.
+func noTrouble(t *testing.T) func(error) {
+	return func(err error) { t.Error(err) }
+}
+
+func TestSyncLockersExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	one := etcdlock.NewLocker(etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"), noTrouble(t))
+	two := etcdlock.NewLocker(etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"), noTrouble(t))
+	var working sync.WaitGroup
+	count := 0 // guarded by the lock: -race sees it if it is not, and so does the sum
+	for _, l := range []sync.Locker{one, one, two, two} {
+		working.Go(func() {
+			for range 20 {
+				l.Lock()
+				before := count
+				count = before + 1
+				l.Unlock()
+			}
+		})
+	}
+	working.Wait()
+	require.Equal(t, 80, count)
+	require.Zero(t, tickets(t, cluster.Client(t)))
+}
+
+func TestASyncLockerOfASharedLockIsSharedAsWell(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "orders")
+	l := etcdlock.NewLocker(m.RLocker(), noTrouble(t))
+	l.Lock()
+	inAndOut(l)
+	_, err := m.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	l.Unlock()
+	h, err := m.TryLock(within(t))
+	require.NoError(t, err)
+	unlock(t, h)
+}
+
+func TestUnlockOfAnUnlockedSyncLockerPanics(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	l := etcdlock.NewLocker(m, noTrouble(t))
+	require.PanicsWithValue(t, "etcdlock: unlock of an unlocked locker", l.Unlock)
+	inAndOut(l)
+	require.PanicsWithValue(t, "etcdlock: unlock of an unlocked locker", l.Unlock)
+	require.Panics(t, func() { etcdlock.NewLocker(nil, noTrouble(t)) })
+	require.Panics(t, func() { etcdlock.NewLocker(m, nil) })
+	inAndOut(l) // a panic has not locked anything up
+}
+
+func TestASyncLockerTellsOfALossAndItsUnlockHarmsNobody(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	trouble := make(chan error, 10)
+	l := etcdlock.NewLocker(etcdlock.NewMutex(s, "orders"), func(err error) { trouble <- err })
+	l.Lock()
+	_, err := cluster.Client(t).Revoke(within(t), s.Lease())
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+	err = await(t, "the news of the loss", trouble)
+	require.ErrorIs(t, err, etcdlock.ErrLost)
+	require.ErrorContains(t, err, `"orders"`)
+
+	next := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	l.Unlock()
+	require.ErrorIs(t, await(t, "the outcome of the release", trouble), etcdlock.ErrLost)
+	require.NoError(t, next.Err())
+	require.Equal(t, 1, tickets(t, cluster.Client(t)))
+	unlock(t, next)
+	require.Empty(t, trouble)
+}
+
+func TestASyncLockerTellsWhyItCannotLockAndTriesAgain(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	trouble := make(chan error, 10)
+	l := etcdlock.NewLocker(etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"), func(err error) { trouble <- err })
+	cluster.Refuse("Txn", rpctypes.ErrPermissionDenied, embedtest.Once())
+	l.Lock()
+	require.ErrorIs(t, await(t, "the refusal", trouble), rpctypes.ErrPermissionDenied)
+	require.Equal(t, 1, tickets(t, cluster.Client(t)))
+	l.Unlock()
+	require.Empty(t, trouble)
+}
