@@ -1,0 +1,90 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+func ExampleInspect() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	h, err := etcdlock.NewMutex(src, "orders", etcdlock.WithLabel("nightly run")).Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	queue, err := etcdlock.Inspect(ctx, src.Client(), "orders")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, p := range queue.Places {
+		fmt.Println(p.Kind, p.Holding, p.Owner.Label, p.Token == h.Token())
+	}
+	_ = h.Unlock(ctx)
+	// Output: exclusive true nightly run true
+}
+
+// Every machine has the same timer. The first one does the job, the others are too late, even
+// if their clocks are some seconds behind.
+func ExampleWithMinHold() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	report := etcdlock.NewMutex(src, "report", etcdlock.WithMinHold(time.Minute))
+	for _, machine := range []string{"a", "b"} {
+		h, err := report.TryLock(ctx)
+		if errors.Is(err, etcdlock.ErrBusy) {
+			fmt.Println(machine, "skips it")
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(machine, "does it")
+		_ = h.Unlock(ctx)
+	}
+	// Output:
+	// a does it
+	// b skips it
+}
+
+// What must only be called under a lock can say so.
+func ExampleRequireHeld() {
+	src, stop := sessions()
+	defer stop()
+	charge := func(ctx context.Context) error { return etcdlock.RequireHeld(ctx, "orders") }
+	ctx := context.Background()
+	fmt.Println(charge(ctx))
+	fmt.Println(etcdlock.Do(ctx, etcdlock.NewMutex(src, "orders"), func(ctx context.Context, _ *etcdlock.Hold) error {
+		return charge(ctx)
+	}))
+	// Output:
+	// require "orders": etcdlock: not held
+	// <nil>
+}
+
+func ExampleBlockedError() {
+	src, stop := sessions()
+	defer stop()
+	h, err := etcdlock.NewMutex(src, "orders", etcdlock.WithLabel("nightly run")).Lock(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_, err = etcdlock.NewMutex(src, "orders").Lock(ctx)
+	var blocked *etcdlock.BlockedError
+	if errors.As(err, &blocked) {
+		fmt.Println(blocked.Ahead, "ahead, owned by", blocked.Owner.Label, blocked.Token == h.Token())
+	}
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
+	_ = h.Unlock(context.Background())
+	// Output:
+	// 1 ahead, owned by nightly run true
+	// true
+}
