@@ -90,6 +90,9 @@ func (c *candidacy) prefer(ctx context.Context) error {
 	err := c.PassTo(ctx, func(behind []fairqueue.Entry) int {
 		best, most := -1, c.election.opts.priority
 		for i, e := range behind {
+			if e.Mode != fairqueue.Candidate {
+				break // who cannot be asked to step back, nor be passed over
+			}
 			if e.Priority > most {
 				best, most = i, e.Priority
 			}
@@ -214,8 +217,8 @@ type Term struct {
 func (t *Term) Proclaim(ctx context.Context, value string) error {
 	err := t.Err()
 	if err == nil {
-		if err = t.ticket.Set(ctx, value); errors.Is(err, ErrLost) {
-			t.end(err)
+		if err = t.ticket.Set(ctx, value); errors.Is(err, fairqueue.ErrGone) {
+			err = t.over(err)
 		}
 	}
 	return failed("proclaim", t.Name(), err)
@@ -241,6 +244,14 @@ func (t *Term) transfer(ctx context.Context, candidate string) error {
 	if err := t.Err(); err != nil {
 		return err
 	}
+	err := t.passOn(ctx, candidate)
+	if t.ticket.Left() {
+		_ = t.Unlock(ctx) // what is left of it; nothing to ask etcd for
+	}
+	return err
+}
+
+func (t *Term) passOn(ctx context.Context, candidate string) error {
 	t.ending.Lock() // that the key is gone must not count as a loss
 	defer t.ending.Unlock()
 	err := t.ticket.PassTo(ctx, func(behind []fairqueue.Entry) int {
@@ -248,9 +259,15 @@ func (t *Term) transfer(ctx context.Context, candidate string) error {
 	})
 	switch {
 	case errors.Is(err, fairqueue.ErrGone):
-		t.end(err)
-	case t.ticket.Left():
+		return t.over(err)
+	case t.ticket.Left() && t.Err() == nil:
 		t.end(ErrUnlocked)
 	}
 	return err
+}
+
+// over ends a term whose key is gone, unless it has ended: the first reason counts.
+func (t *Term) over(err error) error {
+	t.end(err)
+	return t.Err()
 }

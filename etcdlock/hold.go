@@ -83,14 +83,6 @@ func (h *Hold) observe() {
 	}
 }
 
-// lose ends h, and with it every other entry to the same tenure.
-func (h *Hold) lose(err error) {
-	if h.tenure != nil {
-		h.tenure.base.end(err)
-	}
-	h.end(err)
-}
-
 // Name returns the name of the lock.
 func (h *Hold) Name() string { return h.lock.name }
 

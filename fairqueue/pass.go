@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -46,8 +48,7 @@ func (t *Ticket) passTo(ctx context.Context, chosen func([]Entry) int) error {
 		behind, err := t.behind(ctx)
 		switch {
 		case errors.Is(err, ErrGone) && doubtful:
-			t.left.Store(true)
-			t.forget() // an attempt whose answer was lost had been applied
+			t.passed() // an attempt whose answer was lost had been applied
 			return nil
 		case err != nil:
 			return err
@@ -79,18 +80,33 @@ func (t *Ticket) passTo(ctx context.Context, chosen func([]Entry) int) error {
 		case err != nil:
 			return err
 		case done:
-			t.left.Store(true)
-			t.forget()
+			t.passed()
 			return nil
 		}
 	}
 }
 
-// behind reads who stands behind t, in order.
+// passed is for a ticket that has been deleted. Its name must not be free twice, so if Leave
+// was called meanwhile, that sees to it.
+func (t *Ticket) passed() {
+	if !t.left.Swap(true) {
+		t.forget()
+	}
+}
+
+// behind reads who stands behind t, in order. It ends with the session, unlike
+// [Queue.Entries], because nothing can be passed on after that.
 func (t *Ticket) behind(ctx context.Context) ([]Entry, error) {
-	var err error
 	var entries []Entry
-	if entries, err = t.queue.Entries(ctx); err != nil {
+	err := t.session.Call(ctx, func(ctx context.Context) error {
+		all := t.queue.space.all()
+		answer, err := t.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end))
+		if err == nil {
+			entries = slices.SortedFunc(maps.Values(t.queue.state(answer.Kvs)), byRevision)
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	for i, e := range entries {
