@@ -1,0 +1,219 @@
+package etcdlock_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+func TestATransferMakesTheNamedCandidateLeadNextAndNobodyElse(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	truth := watchHistory(t, client)
+	observed := observing(within(t), candidate(t, cluster), "end")
+	require.True(t, await(t, "the first state", observed.first).Vacant())
+
+	term := lead(t, candidate(t, cluster), "a")
+	passedOver := inLine(t, client, candidate(t, cluster), "b", 2)
+	alsoPassedOver := inLine(t, client, candidate(t, cluster), "c", 3)
+	chosen := inLine(t, client, candidate(t, cluster), "d", 4)
+	unconcerned := inLine(t, client, candidate(t, cluster), "e", 5)
+	require.NoError(t, term.Transfer(within(t), "d"))
+	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
+	require.ErrorIs(t, context.Cause(term.Context()), etcdlock.ErrUnlocked)
+	next := awaitTerm(t, "the chosen candidate", chosen)
+	require.Greater(t, next.Token(), term.Token())
+	awaitTickets(t, client, 4)
+	require.Equal(t, []string{"d", "e"}, valuesInLine(t, client)[:2])
+
+	stillWaiting(t, passedOver)
+	stillWaiting(t, alsoPassedOver)
+	resign(t, next)
+	resign(t, awaitTerm(t, "the one behind", unconcerned))
+	for range 2 { // in either order
+		select {
+		case r := <-passedOver:
+			require.NoError(t, r.err)
+			resign(t, r.term)
+		case r := <-alsoPassedOver:
+			require.NoError(t, r.err)
+			resign(t, r.term)
+		case <-within(t).Done():
+			require.FailNow(t, "those passed over do not lead")
+		}
+	}
+	lead(t, candidate(t, cluster), "end")
+	want := truth.until(t, "end")
+	require.Equal(t, []string{"", "a", "d", "e"}, values(want)[:4], "no revision in between")
+	require.Equal(t, want, await(t, "the observer", observed.all))
+}
+
+func TestTheFirstCandidateOfThatNameIsChosen(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	inLine(t, client, candidate(t, cluster), "b", 2)
+	first := inLine(t, client, candidate(t, cluster), "c", 3)
+	second := inLine(t, client, candidate(t, cluster), "c", 4)
+	require.NoError(t, term.Transfer(within(t), "c"))
+	awaitTerm(t, "the first of the two", first)
+	stillWaiting(t, second)
+}
+
+func TestATransferToNobodyLeavesTheTermAsItIs(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	err := term.Transfer(within(t), "b")
+	require.ErrorIs(t, err, etcdlock.ErrNotWaiting)
+	require.ErrorContains(t, err, `transfer "controller"`)
+	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
+	require.ErrorIs(t, term.Transfer(within(t), "a"), etcdlock.ErrNotWaiting, "the leader does not wait")
+	require.NoError(t, term.Err())
+	require.Equal(t, []string{"a", "b"}, valuesInLine(t, client))
+	stillWaiting(t, waiting)
+	resign(t, term)
+}
+
+func TestATransferDoesNotPassOverOtherPrograms(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	s, err := concurrency.NewSession(client)
+	require.NoError(t, err)
+	foreign := concurrency.NewElection(s, "etcdlock/controller")
+	led := make(chan error, 1)
+	go func() { led <- foreign.Campaign(within(t), "foreign") }()
+	awaitTickets(t, client, 2)
+	waiting := inLine(t, client, candidate(t, cluster), "b", 3)
+	require.ErrorIs(t, term.Transfer(within(t), "b"), etcdlock.ErrForeign)
+	require.NoError(t, term.Err())
+	require.Equal(t, []string{"a", "foreign", "b"}, valuesInLine(t, client))
+
+	require.NoError(t, term.Transfer(within(t), "foreign"), "to it is another matter")
+	require.NoError(t, await(t, "the other program", led))
+	stillWaiting(t, waiting)
+	require.NoError(t, s.Close())
+	resign(t, awaitTerm(t, "ours", waiting))
+}
+
+func TestALostTermCannotBeTransferred(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
+	third := inLine(t, client, candidate(t, cluster), "c", 3)
+	remove(t, client, term.Key())
+	require.NoError(t, awaitTerm(t, "the next", waiting).Err())
+	require.ErrorIs(t, term.Transfer(within(t), "c"), etcdlock.ErrLost)
+	require.ErrorIs(t, term.Err(), etcdlock.ErrLost)
+	require.ErrorIs(t, term.Transfer(within(t), "c"), etcdlock.ErrLost)
+	stillWaiting(t, third)
+	require.Equal(t, []string{"b", "c"}, valuesInLine(t, client))
+}
+
+// Promise 10 and 11: what hangs on the session does not outlast it.
+func TestATransferEndsWithTheSessionWhenEtcdIsSilent(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client, link := cluster.Link(t)
+	term := lead(t, etcdlock.NewElection(newSession(t, client, session.WithTTL(secondTTL)), "controller"), "a")
+	waiting := inLine(t, cluster.Client(t), candidate(t, cluster), "b", 2)
+	link.Blackhole()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	transferred := make(chan error, 1)
+	go func() { transferred <- term.Transfer(ctx, "b") }()
+	require.ErrorIs(t, await(t, "the transfer", transferred), etcdlock.ErrLost)
+	require.ErrorIs(t, term.Err(), etcdlock.ErrLost)
+	awaitTerm(t, "the next candidate", waiting)
+}
+
+// A term that is over a second old watches its key, whose end must not count as a loss.
+func TestATransferIsNoLoss(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	released := make(chan etcdlock.Released, 2)
+	hooks := &etcdlock.Hooks{
+		Lost:     func(e etcdlock.Lost) { t.Errorf("the term was lost: %v", e.Err) },
+		Released: func(e etcdlock.Released) { released <- e },
+	}
+	before := cluster.Calls("Watch")
+	term := lead(t, candidate(t, cluster, etcdlock.WithHooks(hooks)), "a")
+	awaitWatch(t, cluster, before)
+	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
+	// The answer comes long after the event.
+	loseOneReply(t, cluster, retires, func() { <-waiting })
+	require.NoError(t, term.Transfer(within(t), "b"))
+	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
+	require.NoError(t, await(t, "the release", released).Err)
+	require.NoError(t, term.Resign(within(t)), "there is nothing left to resign from")
+	require.Empty(t, released)
+	require.Equal(t, []string{"b"}, valuesInLine(t, client))
+}
+
+// A transfer whose outcome is unknown is finished in the background.
+func TestATransferWithoutAnAnswerEndsTheTerm(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	s := newSession(t, client)
+	term := lead(t, etcdlock.NewElection(s, "controller"), "a")
+	inLine(t, client, candidate(t, cluster), "b", 2)
+	silence := cluster.LoseRequest("Txn", embedtest.When(retires))
+	ctx, cancel := context.WithCancel(within(t))
+	go func() {
+		<-silence.Bitten()
+		cancel()
+	}()
+	require.ErrorIs(t, term.Transfer(ctx, "b"), context.Canceled)
+	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
+	silence.Heal()
+	awaitLine(t, client, "b")
+	require.NoError(t, s.Err())
+}
+
+func TestATransferThatIsNotSentLeavesTheTermAsItIs(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	inLine(t, client, candidate(t, cluster), "b", 2)
+	require.ErrorIs(t, term.Transfer(cancelled(), "b"), context.Canceled)
+	require.NoError(t, term.Err())
+	require.Equal(t, []string{"a", "b"}, valuesInLine(t, client))
+	require.NoError(t, term.Transfer(within(t), "b"))
+}
+
+// If the name of the old key became free twice, two candidates would share one key, and both lead.
+func TestResigningDuringATransferFreesTheKeyOnce(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	e := candidate(t, cluster)
+	term := lead(t, e, "a")
+	inLine(t, client, candidate(t, cluster), "b", 2)
+	silence := cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(retires))
+	transferred := make(chan error, 1)
+	go func() { transferred <- term.Transfer(within(t), "b") }()
+	require.NoError(t, silence.Wait(within(t)))
+	_ = term.Resign(within(t)) // it cannot know how the term ended
+	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
+	inLine(t, client, e, "c", 2)
+	silence.Heal()
+	require.NoError(t, await(t, "the transfer", transferred))
+	inLine(t, client, e, "d", 3)
+	require.Equal(t, []string{"b", "c", "d"}, valuesInLine(t, client))
+}
