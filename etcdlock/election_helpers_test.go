@@ -251,3 +251,9 @@ func observing(ctx context.Context, e *etcdlock.Election, last string) observati
 	}()
 	return observation{first, all}
 }
+
+// passes tells the transaction that passes a term on from a resignation: it is about two
+// candidates at least.
+func passes(message any) bool {
+	return len(message.(*etcdserverpb.TxnRequest).GetCompare()) > 1 && retires(message)
+}
