@@ -95,7 +95,8 @@ func keep(ctx context.Context, chosen, rest []*Ticket) error {
 
 // Linger gives the ticket up in time d from now: until then others wait for it. Its key
 // moves to a lease of its own, so that it stays that long, and then goes, even if
-// this process ends first; the session only sees to it that it goes in time. Two round
+// this process ends first; the session only sees to it that it goes in time. A value given by
+// Set is not kept. Two round
 // trips, two raft entries. Errors are as for Leave; if etcd does not answer, the ticket
 // stays with the session for that time.
 func (t *Ticket) Linger(ctx context.Context, d time.Duration) error {
@@ -137,7 +138,11 @@ func moveToOwnLease(ctx context.Context, tickets []*Ticket, d time.Duration) err
 		var puts []clientv3.Op
 		for _, t := range tickets {
 			guards = append(guards, t.Guard())
-			puts = append(puts, clientv3.OpPut(t.me.key, t.value, clientv3.WithLease(lease.ID)))
+			value := t.value
+			if t.marked.Load() {
+				value = t.markedValue()
+			}
+			puts = append(puts, clientv3.OpPut(t.me.key, value, clientv3.WithLease(lease.ID)))
 		}
 		answer, err := s.Client().Txn(ctx).If(guards...).Then(puts...).Commit()
 		found = err == nil && answer.Succeeded

@@ -50,6 +50,9 @@ func (t *Ticket) passTo(ctx context.Context, chosen func([]Entry) int) error {
 		case errors.Is(err, ErrGone) && doubtful:
 			t.passed() // an attempt whose answer was lost had been applied
 			return nil
+		case err != nil && doubtful:
+			t.abandon()
+			return err
 		case err != nil:
 			return err
 		}

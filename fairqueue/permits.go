@@ -85,21 +85,36 @@ func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, er
 
 // room returns ErrBusy if there is none, and otherwise the revision at which there was.
 func (q *Queue) room(ctx context.Context, s *session.Session, weight, size int64) (at int64, err error) {
-	all := q.space.all()
-	lists, at, err := read(ctx, s, clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly()))
+	all, agreed := q.space.all(), q.space.sizes().all()
+	var answer *clientv3.TxnResponse
+	err = s.Call(ctx, func(ctx context.Context) (err error) {
+		answer, err = s.Client().Txn(ctx).Then(
+			clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)),
+			clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly())).Commit()
+		return err
+	})
+	if err == nil {
+		err = q.space.agree(answer.Responses[0].GetResponseRange().Kvs, size)
+	}
 	if err != nil {
 		return 0, err
 	}
-	c := censusOf(q.space, lists[0].entries, at, size)
+	at = answer.Header.Revision
+	c := censusOf(q.space, entriesOf(answer.Responses[1].GetResponseRange().Kvs), at, size)
 	// One who comes now would be behind all of them.
 	switch v, _, _ := q.space.count(entry{revision: math.MaxInt64}, weight, c); v {
-	case granted, tooHeavy, gone: // of the last two joinPermits tells
+	case granted:
 		return at, nil
+	case tooHeavy:
+		return 0, &SizeError{Asked: weight, Agreed: c.size, Weight: true}
 	}
 	return 0, ErrBusy
 }
 
 func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, size int64, conditions ...clientv3.Cmp) (*Ticket, error) {
+	if weight < 1 || size < 1 {
+		panic("etcdlock: permits, and the size of a semaphore, must be positive")
+	}
 	t := q.newTicket(s, permit, joinOptions{number: weight})
 	t.permit = &permitState{weight: weight, size: size}
 	agreed := q.space.sizes().all()

@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
 )
 
 // The size of a semaphore is in the name of a key, so that its change is a deletion, which
@@ -81,16 +83,15 @@ func (q *Queue) Resize(ctx context.Context, size int64) error {
 	if size <= 0 {
 		panic("etcdlock: the size of a semaphore must be positive")
 	}
-	s, err := q.source.Session(ctx)
-	if err != nil {
-		return fmt.Errorf("queue %s: %w", q.space, err)
-	}
-	for done := false; !done && err == nil; {
-		err = s.Call(ctx, func(ctx context.Context) error {
-			done, err = q.resize(ctx, s.Client(), size)
-			return err
-		})
-	}
+	_, err := withSession(ctx, q.source, func(s *session.Session) (done bool, err error) {
+		for !done && err == nil {
+			err = s.Call(ctx, func(ctx context.Context) (err error) {
+				done, err = q.resize(ctx, s.Client(), size)
+				return err
+			})
+		}
+		return done, err
+	})
 	if err != nil {
 		return fmt.Errorf("queue %s: %w", q.space, err)
 	}

@@ -20,7 +20,7 @@ type Ticket struct {
 	slot    int
 	place   int // index among several that were asked for
 	me      entry
-	value   string // as created; Set and Share do not change it
+	value   string // as created
 
 	// unanswered counts the requests to create the key that were sent and may still
 	// be under way: one may arrive when the ticket has long been given up.
@@ -32,7 +32,8 @@ type Ticket struct {
 	seen    int64 // revision of the answer
 	permit  *permitState
 
-	left atomic.Bool
+	left   atomic.Bool
+	marked atomic.Bool // by Share
 }
 
 // Key returns the ticket's key in etcd.
@@ -92,8 +93,14 @@ func (t *Ticket) Share(ctx context.Context) error {
 	if t.mode != Exclusive {
 		panic("fairqueue: only exclusive tickets can be made shared")
 	}
-	return t.Set(ctx, markedShared+strings.TrimPrefix(t.value, "{"))
+	err := t.Set(ctx, t.markedValue())
+	if err == nil {
+		t.marked.Store(true)
+	}
+	return err
 }
+
+func (t *Ticket) markedValue() string { return markedShared + strings.TrimPrefix(t.value, "{") }
 
 // Leave gives the ticket up, granted or not: one round trip, one raft entry. Only
 // the first call does anything; later ones return nil.
