@@ -75,7 +75,7 @@ func TestRunEndsWithItsContextWhileItLeads(t *testing.T) {
 		returned, stop := running(t, e, "a", func(ctx context.Context, term *etcdlock.Term) error {
 			close(begun)
 			<-ctx.Done()
-			if context.Cause(ctx) != errStopped || term.Err() != nil {
+			if !errors.Is(context.Cause(ctx), errStopped) || term.Err() != nil {
 				t.Errorf("%s: cause %v, term %v", name, context.Cause(ctx), term.Err())
 			}
 			return outcome.lead(ctx)
