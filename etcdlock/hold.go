@@ -101,7 +101,11 @@ func (h *Hold) Done() <-chan struct{} { return h.ctx.Done() }
 // at the clock, so it is right even after the process was stopped. No request is made.
 func (h *Hold) Err() error {
 	if h.ctx.Err() == nil {
-		if err := h.claim.Session().Err(); err != nil {
+		err := h.claim.Session().Err()
+		if err == nil && h.tenure != nil {
+			err = h.tenure.base.Err()
+		}
+		if err != nil {
 			h.end(err)
 		}
 	}

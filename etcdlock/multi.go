@@ -72,9 +72,13 @@ func (m *Multi) With(opts ...Option) *Multi {
 // Lock waits until it has all the locks. If all are free that is one round trip and one raft
 // entry, however many there are. If not, it waits for one after the other, and there is one
 // read more at the end. Errors are as for [Mutex.Lock], and a [*TooManyError] if there are more
-// than 128, etcd's default limit for a transaction, or than this etcd allows.
+// than 128, etcd's default limit for a transaction, or than this etcd allows. If ctx comes from a
+// reader's hold of a part that is to be taken exclusively, the error wraps [ErrUpgrade].
 func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
+		if m.upgrades(ctx) {
+			return nil, ErrUpgrade
+		}
 		return groupClaim(fairqueue.JoinAll(ctx, m.source, m.places...))
 	})
 }
@@ -83,6 +87,13 @@ func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
 // transaction. Otherwise the error is [ErrBusy], with nothing written.
 func (m *Multi) TryLock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
+		if m.upgrades(ctx) {
+			return nil, ErrUpgrade
+		}
 		return groupClaim(fairqueue.TryAny(ctx, m.source, len(m.places), m.places...))
 	})
+}
+
+func (m *Multi) upgrades(ctx context.Context) bool {
+	return slices.ContainsFunc(m.covers, func(c cover) bool { return !c.shared && reads(ctx, c.prefix) })
 }

@@ -57,14 +57,22 @@ func (m *RWMutex) TryLock(ctx context.Context) (*Hold, error) {
 type joinFunc func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error)
 
 func (m *RWMutex) write(ctx context.Context, join joinFunc) (claim, error) {
-	here := func(c cover) bool { return c.prefix == m.covers[0].prefix }
-	for h := range holdsOf(ctx, here) {
-		reads := h.Shared() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return here(c) && c.shared })
-		if reads && h.Err() == nil {
-			return nil, ErrUpgrade
-		}
+	if reads(ctx, m.covers[0].prefix) {
+		return nil, ErrUpgrade
 	}
 	return ticketClaim(join(ctx, fairqueue.Exclusive))
+}
+
+// reads reports whether ctx comes from a reader's hold of the queue at prefix.
+func reads(ctx context.Context, prefix string) bool {
+	here := func(c cover) bool { return c.prefix == prefix }
+	for h := range holdsOf(ctx, here) {
+		reader := h.Shared() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return here(c) && c.shared })
+		if reader && h.Err() == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // RLock waits in line until it has the lock together with other readers. Costs and errors

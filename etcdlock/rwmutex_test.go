@@ -179,7 +179,7 @@ func TestAReaderCannotBecomeAWriter(t *testing.T) {
 	}
 	before := q.cluster.AppliedIndex()
 	refuse := func(what string, ctx context.Context) {
-		for _, m := range []*etcdlock.RWMutex{q.mine, q.theirs} {
+		for _, m := range []etcdlock.Locker{q.mine, q.theirs, etcdlock.NewMulti(session, q.mine)} {
 			_, err := m.Lock(ctx)
 			require.ErrorIs(t, err, etcdlock.ErrUpgrade, what)
 			_, err = m.TryLock(ctx)
