@@ -1,0 +1,216 @@
+package proof_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+// history records what clients did and believed, and looks for two who believe in the same
+// lock while it happens.
+type history struct {
+	tb    testing.TB
+	start time.Time
+
+	mu     sync.Mutex
+	steps  []porcupine.Operation
+	active map[*belief]bool
+	// struck are the leases and keys that an operator has removed, and when: what their
+	// holders believe in the moment after that is nobody's promise.
+	struckLeases map[clientv3.LeaseID]int64
+	struckKeys   map[string]int64
+	grants       int
+	losses       int
+	wrong        []string
+}
+
+func newHistory(tb testing.TB) *history {
+	return &history{
+		tb: tb, start: time.Now(), active: map[*belief]bool{},
+		struckLeases: map[clientv3.LeaseID]int64{}, struckKeys: map[string]int64{},
+	}
+}
+
+func (h *history) now() int64 { return int64(time.Since(h.start)) }
+
+// holding is what a belief is about; broken locks have holds of their own.
+type holding interface {
+	Err() error
+	Token() etcdlock.Token
+	Guards() []clientv3.Cmp
+}
+
+// belief is one hold, from the return of Lock to its end.
+type belief struct {
+	history *history
+	client  int
+	step    step
+	hold    holding
+	lease   clientv3.LeaseID
+	since   int64
+	last    int64 // when it was believed for certain
+	loose   bool  // a writer who lets readers in
+}
+
+func (h *history) add(client int, s step, call, ret int64) {
+	h.steps = append(h.steps, porcupine.Operation{ClientId: client, Input: s, Call: call, Return: ret})
+}
+
+// acquired notes a successful Lock that was called at a time, and checks it against the
+// others: they had their turn before this one returned.
+func (h *history) acquired(client int, s step, hold holding, lease clientv3.LeaseID, called int64) *belief {
+	now := h.now()
+	s.action, s.token = acquire, int64(hold.Token())
+	b := &belief{history: h, client: client, step: s, hold: hold, lease: lease, since: now, last: now}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.grants++
+	h.add(client, s, called, now)
+	for other := range h.active {
+		if other.conflicts(b) && !h.struck(other) && other.hold.Err() == nil {
+			h.wrong = append(h.wrong, fmt.Sprintf("at %v: %v was granted while client %d believed in %v",
+				time.Duration(now), s, other.client, other.step))
+		}
+	}
+	h.active[b] = true
+	return b
+}
+
+// conflicts reports whether both cannot be held at a time. How many permits there are is left
+// to the model.
+func (b *belief) conflicts(other *belief) bool {
+	common := slices.ContainsFunc(b.step.names, func(name string) bool { return slices.Contains(other.step.names, name) })
+	alone := func(one, other *belief) bool {
+		return one.step.weight == exclusive && !(one.loose && other.step.weight == shared)
+	}
+	return common && (alone(b, other) || alone(other, b))
+}
+
+// struck requires mu.
+func (h *history) struck(b *belief) bool {
+	_, struck := h.struckLeases[b.lease]
+	for _, guard := range b.hold.Guards() {
+		if _, is := h.struckKeys[string(guard.KeyBytes())]; is {
+			struck = true
+		}
+	}
+	return struck
+}
+
+// look reports whether the holder still believes, and notes it.
+func (b *belief) look() bool {
+	now := b.history.now() // before looking: then it is certain
+	if b.hold.Err() != nil {
+		return false
+	}
+	b.last = now
+	return true
+}
+
+// lost notes the end of a hold that its holder found out about.
+func (b *belief) lost() {
+	b.history.mu.Lock()
+	b.history.losses++
+	b.history.mu.Unlock()
+	b.ended(b.last, b.history.now())
+}
+
+// released notes the end by an Unlock called at a time.
+func (b *belief) released(called int64, certain bool) {
+	now := b.history.now()
+	if !certain {
+		now = math.MaxInt64
+	}
+	b.ended(called, now)
+}
+
+func (b *belief) ended(call, ret int64) {
+	h := b.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at, struck := h.struckLeases[b.lease]; struck {
+		call = min(call, max(at, b.since))
+	}
+	for _, guard := range b.hold.Guards() {
+		if at, struck := h.struckKeys[string(guard.KeyBytes())]; struck {
+			call = min(call, max(at, b.since))
+		}
+	}
+	delete(h.active, b)
+	s := b.step
+	s.action = end
+	h.add(b.client, s, call, ret)
+}
+
+// loosening notes that a writer is about to become a reader, and returns the time: from now on
+// readers may come.
+func (b *belief) loosening() int64 {
+	b.history.mu.Lock()
+	defer b.history.mu.Unlock()
+	b.loose = true
+	return b.history.now()
+}
+
+// downgraded notes that a writer has become a reader.
+func (b *belief) downgraded(called int64) {
+	h := b.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := b.step
+	s.action = downgrade
+	h.add(b.client, s, called, h.now())
+	b.step.weight = shared
+}
+
+// wrote notes a write that took effect, or may have.
+func (b *belief) wrote(called int64, certain bool) {
+	h := b.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	if !certain {
+		return // what may have happened at any time, or not, rules nothing out
+	}
+	s := b.step
+	s.action = write
+	h.add(b.client, s, called, now)
+}
+
+// violations lists what was seen to be wrong so far.
+func (h *history) violations() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.wrong
+}
+
+// explained reports whether the model explains the history. If not, and -visualise says
+// where to, it leaves a page that shows it.
+func (h *history) explained(timeout time.Duration) porcupine.CheckResult {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for b := range h.active { // of clients that were killed, or are under way
+		s := b.step
+		s.action = end
+		h.add(b.client, s, b.last, math.MaxInt64)
+	}
+	result, info := porcupine.CheckOperationsVerbose(model, h.steps, timeout)
+	if result == porcupine.Illegal && *visualise != "" {
+		path := filepath.Join(*visualise, fmt.Sprintf("history-%d.html", time.Now().UnixNano()))
+		if file, err := os.Create(path); err == nil {
+			_ = porcupine.Visualize(model, info, file)
+			_ = file.Close()
+			h.tb.Log("the history: ", path)
+		}
+	}
+	return result
+}
