@@ -29,7 +29,8 @@ const (
 //   - when ctx has ended and lead, if it was running, has returned: an error that wraps
 //     ctx's cause, and what lead returned, if it is no context's error;
 //   - when lead returns an error or panics although the term was neither lost nor ended by the
-//     health check: that error, unwrapped, or the panic, after resigning;
+//     health check: that error, unwrapped, or the panic, after resigning (if lead has resigned
+//     itself, a context's error does not count);
 //   - when campaigning fails for good: the session or Keeper is closed, a session that is not
 //     of a Keeper is lost, the name is invalid, or etcd refuses (permission denied, no space).
 //
@@ -89,14 +90,15 @@ func (e *Election) lead(ctx context.Context, term *Term, lead func(context.Conte
 	if cause == nil {
 		cause = term.Err() // which looks at the clock
 	}
+	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) // lead only says that it noticed
 	switch {
 	case ctx.Err() != nil:
 		stopped := context.Cause(ctx)
-		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, stopped) {
+		if err != nil && !ended && !errors.Is(err, stopped) {
 			stopped = fmt.Errorf("%w: %w", stopped, err)
 		}
 		return true, failed("run", e.name, stopped)
-	case errors.Is(cause, ErrLost), errors.Is(cause, ErrClosed), errors.Is(cause, ErrUnhealthy):
+	case errors.Is(cause, ErrLost), errors.Is(cause, ErrClosed), errors.Is(cause, ErrUnhealthy), ended && cause != nil:
 		return false, nil
 	}
 	return err != nil, err

@@ -113,7 +113,7 @@ func TestALeaderMayResignOrTransferAndRunGoesOn(t *testing.T) {
 	_, second := w.next(t)
 	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
 	require.NoError(t, second.Transfer(within(t), "b"))
-	w.end <- nil
+	w.end <- context.Canceled // as many a function returns that sees its context end
 	other := awaitTerm(t, "the other candidate", waiting)
 	awaitLine(t, client, "b", "a")
 	resign(t, other)
