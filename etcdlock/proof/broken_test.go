@@ -93,8 +93,8 @@ func TestAGrantWithoutALookIsCaught(t *testing.T) {
 	gone(t, client, second.key, third.token)
 	successor := h.acquired(3, onlyOne, third, 0, called)
 	require.True(t, owner.look())
-	owner.released(h.now(), true)
-	successor.released(h.now(), true)
+	owner.released(true)
+	successor.released(true)
 	requireCaught(t, h)
 }
 
@@ -118,7 +118,7 @@ func TestADeadlineFromTheReplyIsCaught(t *testing.T) {
 	successor := h.acquired(2, onlyOne, second, 0, called)
 	require.True(t, owner.look(), "it still believes")
 	owner.lost()
-	successor.released(h.now(), true)
+	successor.released(true)
 	requireCaught(t, h)
 }
 
@@ -134,7 +134,7 @@ func TestADeleteByNameIsCaught(t *testing.T) {
 	called := h.now()
 	remove(t, client, first.key) // applied, but let its answer be lost
 	first.over = true
-	owner.released(called, true)
+	owner.released(true)
 	again := stand(t, client, "mine", clientv3.NoLease)
 	owner = h.acquired(1, onlyOne, again, 0, called)
 	called = h.now()
@@ -143,8 +143,8 @@ func TestADeleteByNameIsCaught(t *testing.T) {
 	gone(t, client, again.key, other.token)
 	successor := h.acquired(2, onlyOne, other, 0, called)
 	require.True(t, owner.look())
-	owner.released(h.now(), true)
-	successor.released(h.now(), true)
+	owner.released(true)
+	successor.released(true)
 	requireCaught(t, h)
 }
 
@@ -164,7 +164,7 @@ func TestAStrikeIsForgiven(t *testing.T) {
 	require.True(t, owner.look())
 	first.over = true
 	owner.lost()
-	successor.released(h.now(), true)
+	successor.released(true)
 	require.Empty(t, h.violations(), fmt.Sprint(h.steps))
 	require.Equal(t, porcupine.Ok, h.explained(time.Minute))
 }

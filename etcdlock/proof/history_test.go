@@ -19,8 +19,9 @@ import (
 // history records what clients did and believed, and looks for two who believe in the same
 // lock while it happens.
 type history struct {
-	tb    testing.TB
-	start time.Time
+	tb   testing.TB
+	now  func() int64              // in nanoseconds
+	tell func(porcupine.Operation) // may be nil
 
 	mu     sync.Mutex
 	steps  []porcupine.Operation
@@ -35,13 +36,12 @@ type history struct {
 }
 
 func newHistory(tb testing.TB) *history {
+	start := time.Now()
 	return &history{
-		tb: tb, start: time.Now(), active: map[*belief]bool{},
+		tb: tb, now: func() int64 { return int64(time.Since(start)) }, active: map[*belief]bool{},
 		struckLeases: map[clientv3.LeaseID]int64{}, struckKeys: map[string]int64{},
 	}
 }
-
-func (h *history) now() int64 { return int64(time.Since(h.start)) }
 
 // holding is what a belief is about; broken locks have holds of their own.
 type holding interface {
@@ -63,15 +63,22 @@ type belief struct {
 }
 
 func (h *history) add(client int, s step, call, ret int64) {
-	h.steps = append(h.steps, porcupine.Operation{ClientId: client, Input: s, Call: call, Return: ret})
+	op := porcupine.Operation{ClientId: client, Input: s, Call: call, Return: ret}
+	h.steps = append(h.steps, op)
+	if h.tell != nil {
+		h.tell(op)
+	}
 }
 
 // acquired notes a successful Lock that was called at a time, and checks it against the
 // others: they had their turn before this one returned.
 func (h *history) acquired(client int, s step, hold holding, lease clientv3.LeaseID, called int64) *belief {
-	now := h.now()
+	now, last := h.now(), called
+	if hold.Err() == nil { // unless this process was stopped in between
+		last = now
+	}
 	s.action, s.token = acquire, int64(hold.Token())
-	b := &belief{history: h, client: client, step: s, hold: hold, lease: lease, since: now, last: now}
+	b := &belief{history: h, client: client, step: s, hold: hold, lease: lease, since: last, last: last}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.grants++
@@ -125,13 +132,13 @@ func (b *belief) lost() {
 	b.ended(b.last, b.history.now())
 }
 
-// released notes the end by an Unlock called at a time.
-func (b *belief) released(called int64, certain bool) {
+// released notes the end by an Unlock, whose effect is certain or not.
+func (b *belief) released(certain bool) {
 	now := b.history.now()
 	if !certain {
 		now = math.MaxInt64
 	}
-	b.ended(called, now)
+	b.ended(b.last, now)
 }
 
 func (b *belief) ended(call, ret int64) {

@@ -137,10 +137,9 @@ func (w *worker) use(ctx context.Context, b *belief, h *etcdlock.Hold) {
 		_ = h.Unlock(context.Background()) // it is over already
 		return
 	}
-	called := w.history.now()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(w.random.IntN(2000))*time.Millisecond)
 	defer cancel()
-	b.released(called, h.Unlock(bounded) == nil)
+	b.released(h.Unlock(bounded) == nil)
 }
 
 // write puts the token into a store that only the lock's owner can write to.
