@@ -30,7 +30,7 @@ var reconnect = grpc.ConnectParams{
 // Client returns a client of all members, closed by tb's Cleanup. It differs from
 // a client with default configuration in two ways: it reconnects within 50 ms
 // where gRPC's default back-off takes a second, and it logs into the cluster's
-// log.
+// log. With [WithTLS] it has the certificates, with [WithAuth] it is root's.
 func (c *Cluster) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
 	client, err := c.NewClient()
@@ -59,10 +59,15 @@ func (m *Member) Client(tb testing.TB) *clientv3.Client {
 }
 
 func (c *Cluster) clientConfig(endpoints []string, opts ...grpc.DialOption) clientv3.Config {
-	return clientv3.Config{
+	cfg := clientv3.Config{
 		Endpoints:   endpoints,
 		DialTimeout: dialTimeout,
 		DialOptions: append(opts, grpc.WithConnectParams(reconnect)),
 		Logger:      c.log.logger("client"),
+		TLS:         c.TLSConfig(),
 	}
+	if users := c.settings.users; len(users) > 0 {
+		cfg.Username, cfg.Password = users[0].Name, users[0].Password
+	}
+	return cfg
 }

@@ -2,6 +2,7 @@ package embedtest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -29,6 +30,8 @@ type Cluster struct {
 	members  []*Member
 	faults   faultList
 	calls    callCounter
+
+	serverTLS, clientTLS *tls.Config // nil without TLS
 
 	closing   chan struct{} // closed by Close: waits are given up
 	closeOnce sync.Once
@@ -101,6 +104,9 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.makeMembers(); err != nil {
 		return err
 	}
+	if err := c.makeTLS(); err != nil {
+		return err
+	}
 	for _, m := range c.members {
 		if err := m.launch(); err != nil {
 			return err
@@ -111,7 +117,10 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.awaitSettled(ctx)
+	if err := c.awaitSettled(ctx); err != nil {
+		return err
+	}
+	return c.enableAuth(ctx)
 }
 
 func (c *Cluster) makeDirs() error {

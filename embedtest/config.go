@@ -17,6 +17,7 @@ const (
 	quotaBytes      = 64 << 20
 	walSegmentBytes = 1 << 20
 	largestSize     = 9
+	defaultTokenTTL = 5 * time.Minute
 )
 
 // Option changes how [Start] and [Open] set up a cluster.
@@ -52,17 +53,21 @@ type settings struct {
 	dir       string
 	fsync     bool
 	realTicks bool
+	tls       bool
+	mutualTLS bool
+	users     []User // none without authentication; otherwise root comes first
+	tokenTTL  time.Duration
 }
 
 func newSettings(opts []Option) (settings, error) {
-	s := settings{size: 1}
+	s := settings{size: 1, tokenTTL: defaultTokenTTL}
 	for _, o := range opts {
 		o.apply(&s)
 	}
 	if s.size < 1 || s.size > largestSize {
 		return s, fmt.Errorf("embedtest: size %d is not within 1 and %d", s.size, largestSize)
 	}
-	return s, nil
+	return s, s.checkAuth()
 }
 
 // ticks returns the heartbeat interval and the election timeout. Several members
@@ -113,6 +118,8 @@ func (c *Cluster) etcdConfig(m *Member) (*embed.Config, error) {
 	cfg.UnsafeNoFsync = !c.settings.fsync
 	cfg.QuotaBackendBytes = quotaBytes
 	cfg.EnableGRPCGateway = false
+	cfg.AuthTokenTTL = uint(c.settings.tokenTTL / time.Second)
+	cfg.BcryptCost = cheapestHash
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.log.logger(m.name))
 	return cfg, nil
 }

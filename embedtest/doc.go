@@ -21,6 +21,14 @@
 //     [Member.Isolate], [Cluster.MoveLeader].
 //   - The data: [Cluster.Compact].
 //
+// # Who may connect
+//
+// Anybody, unless the cluster is started with certificates ([WithTLS],
+// [WithMutualTLS]) or with users and permissions ([WithAuth]). The clients of this
+// package are set up for either. Certificates are made anew for each cluster, and are
+// the same for its members' later runs. Faults work as ever; a [Link] then carries
+// encrypted bytes.
+//
 // # Guarantees
 //
 //  1. When [Start] or [Open] returns, every member serves, there is a leader, and
@@ -46,8 +54,9 @@
 //     production unless [WithRealTicks] is given. The expiry of leases is checked
 //     every 500 ms with any ticks. On a machine under heavy load a cluster of
 //     several members may hold an election that nobody ordered.
-//   - TLS, authentication at start, learners, changes of the membership, and etcd's
-//     HTTP handlers for clients (health, metrics) are not offered.
+//   - TLS between members, users by the name in a certificate, tokens other than
+//     etcd's simple ones, learners, changes of the membership, and etcd's HTTP
+//     handlers for clients (health, metrics) are not offered.
 //   - etcd panics where its own invariants break. A panic ends the process, as it
 //     does in production.
 //

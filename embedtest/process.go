@@ -85,7 +85,7 @@ func (p *process) serve(cfg *embed.Config) {
 
 	loopback := v3client.New(server)
 	defer func() { _ = loopback.Close() }()
-	answering := v3rpc.Server(server, nil, nil,
+	answering := v3rpc.Server(server, p.member.cluster.serverTLS, nil,
 		grpc.ChainUnaryInterceptor(p.interceptUnary),
 		grpc.ChainStreamInterceptor(p.interceptStream),
 		grpc.WaitForHandlers(true),
