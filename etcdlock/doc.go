@@ -94,6 +94,7 @@
 //	Semaphore, after a wait         one transaction more; with slots a read and a transaction
 //	Striped.Any, one free           one read, one transaction
 //	Downgrade, Proclaim             one transaction
+//	Campaign, after a wait          one read more, for priorities
 //	Transfer, Resize                one read, one transaction
 //	Unlock before WithMinHold       two round trips
 //	entering again                  nothing

@@ -44,6 +44,10 @@ var (
 	// for the other for ever. Unlock first, and look again at what was read.
 	ErrUpgrade = errors.New("etcdlock: a reader cannot become a writer")
 
+	// ErrNotReentrant is returned by ReentrantLock if the context comes from a hold of the same lock
+	// that was taken without it. Take both with a ReentrantLock.
+	ErrNotReentrant = errors.New("etcdlock: held in a way that cannot be entered again")
+
 	// ErrNoLeader is returned by Election.Leader if there is none.
 	ErrNoLeader = errors.New("etcdlock: no leader")
 

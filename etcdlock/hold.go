@@ -9,6 +9,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
 )
 
 // watchAfter is how old a hold must be for a watch on its key: most are shorter, and
@@ -71,6 +73,7 @@ func (h *Hold) observe() {
 			h.ending.Lock()
 			defer h.ending.Unlock()
 			h.end(err)
+			h.claim.Abandon() // what is left of it would keep others waiting
 			return
 		}
 		// etcd does not let us look, at the moment. The session's news still comes.
@@ -183,7 +186,12 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	h.end(ErrUnlocked)
 	err := h.release(ctx)
 	if h.watch != nil && !h.watch.Stop() {
-		<-h.watched
+		bounded, cancel := session.Grace(ctx) // it may have to wait for a Transfer
+		defer cancel()
+		select {
+		case <-h.watched:
+		case <-bounded.Done():
+		}
 	}
 	if lost != nil && !errors.Is(lost, ErrUnlocked) { // which is a term that was transferred
 		err = lost

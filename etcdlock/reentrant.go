@@ -34,6 +34,9 @@ func Reentrant(l Locker) *ReentrantLock {
 // context that it returns ends with ctx or with the hold, whichever comes first; use it for
 // what is done under the lock. The hold's Unlock undoes this Lock only.
 //
+// If ctx comes from a hold that was not taken through a ReentrantLock, the error wraps
+// [ErrNotReentrant], rather than that the call waits for itself.
+//
 // If the hold that ctx comes from has been lost, the error wraps [ErrLost], since what is
 // around this call has lost its protection. If it has been released, the context has no
 // more rights than any other.
@@ -71,6 +74,9 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.
 		panic("etcdlock: nil context")
 	}
 	for h := range holdsOf(ctx, func(c cover) bool { return c.prefix == r.prefix }) {
+		if h.tenure == nil && !h.Shared() && h.Err() == nil {
+			return nil, nil, failed(op, h.Name(), ErrNotReentrant)
+		}
 		if h.tenure == nil || errors.Is(context.Cause(h.ctx), ErrUnlocked) || !h.tenure.enter() {
 			continue
 		}
@@ -142,6 +148,7 @@ func (h *Hold) lose(err error) {
 		h.tenure.base.end(err)
 	}
 	h.end(err)
+	h.claim.Abandon()
 }
 
 // within returns ctx as it is while h is held.

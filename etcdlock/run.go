@@ -40,8 +40,9 @@ const (
 // this src should be a session.Keeper.
 func (e *Election) Run(ctx context.Context, value string, lead func(ctx context.Context, t *Term) error) error {
 	retry := campaignRetry
+	health := &healthCheck{check: e.opts.health, every: e.opts.every, turn: make(chan struct{}, 1)}
 	for {
-		if err := e.recover(ctx); err != nil {
+		if err := health.recover(ctx); err != nil {
 			return failed("run", e.name, err)
 		}
 		term, err := e.Campaign(ctx, value)
@@ -59,7 +60,7 @@ func (e *Election) Run(ctx context.Context, value string, lead func(ctx context.
 			continue
 		}
 		retry = campaignRetry
-		if stop, err := e.lead(ctx, term, lead); stop {
+		if stop, err := e.lead(ctx, term, health, lead); stop {
 			return err
 		}
 		pause(ctx, campaignAgain)
@@ -67,11 +68,11 @@ func (e *Election) Run(ctx context.Context, value string, lead func(ctx context.
 }
 
 // lead runs one term. stop says that Run is over.
-func (e *Election) lead(ctx context.Context, term *Term, lead func(context.Context, *Term) error) (stop bool, err error) {
+func (e *Election) lead(ctx context.Context, term *Term, health *healthCheck, lead func(context.Context, *Term) error) (stop bool, err error) {
 	leading, end := context.WithCancelCause(carry(ctx, term.Hold))
 	detach := context.AfterFunc(term.Context(), func() { end(context.Cause(term.Context())) })
 	var checking sync.WaitGroup
-	checking.Go(func() { e.check(leading, end) })
+	checking.Go(func() { health.watch(leading, end) })
 	defer func() {
 		// A panic of lead passes through here, too.
 		end(nil)
@@ -79,11 +80,9 @@ func (e *Election) lead(ctx context.Context, term *Term, lead func(context.Conte
 		detach()
 		resign(ctx, term)
 	}()
-	if e.opts.health != nil {
-		if err := e.healthy(leading); err != nil {
-			end(err)
-			return false, nil
-		}
+	if err := health.ask(leading); err != nil {
+		end(err)
+		return false, nil
 	}
 	err = lead(leading, term)
 	cause := context.Cause(leading) // of the end of the term, if it ended before lead did
@@ -119,46 +118,6 @@ func (e *Election) passing(err error) bool {
 	}
 	// The Keeper's time for a new session is over.
 	return errors.Is(err, ErrLost) || errors.Is(err, context.DeadlineExceeded) || session.Passing(err)
-}
-
-// recover waits until the health check succeeds.
-func (e *Election) recover(ctx context.Context) error {
-	for e.opts.health != nil && ctx.Err() == nil {
-		if e.healthy(ctx) == nil {
-			break
-		}
-		pause(ctx, e.opts.every)
-	}
-	return context.Cause(ctx)
-}
-
-// check calls the health check every so often until ctx ends or it fails.
-func (e *Election) check(ctx context.Context, end context.CancelCauseFunc) {
-	if e.opts.health == nil {
-		return
-	}
-	ticker := time.NewTicker(e.opts.every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if err := e.healthy(ctx); err != nil {
-			end(err)
-			return
-		}
-	}
-}
-
-func (e *Election) healthy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, e.opts.every)
-	defer cancel()
-	if err := e.opts.health(ctx); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnhealthy, err)
-	}
-	return nil
 }
 
 // pause waits for d, give or take half, or until ctx ends.

@@ -32,12 +32,15 @@ var _ Locker = (*Semaphore)(nil)
 
 // NewSemaphore returns the semaphore of name with size permits. No request is made; that
 // its users agree on the size shows with the first permit. It panics if size is not
-// positive or src is nil.
+// positive or src is nil, and with [AtPrefix]: no other program shares its queue.
 func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *Semaphore {
 	if size <= 0 {
 		panic("etcdlock: the size of a semaphore must be positive")
 	}
 	o := collect(aSemaphore, opts)
+	if o.raw {
+		panic("etcdlock: AtPrefix is not for " + aSemaphore)
+	}
 	l, prefix := newLock(o, name, false)
 	return &Semaphore{lock: l, size: size, queue: fairqueue.New(src, prefix, o.queue...)}
 }
@@ -90,13 +93,24 @@ var errSlots = errors.New("with slots only one permit can be taken at a time")
 // gave to NewSemaphore: who goes by a replaced size goes by the new one. Waiters get what
 // is new at once, in order. If there are fewer, no permit is taken away, and none is
 // granted until enough have been given back; who waits for more than there are gets a
-// [*SizeError]. Holders who want to know follow Sizes. One read and one transaction.
+// [*SizeError], at once if it is next in line, and within about 10 s otherwise. Holders who want to know follow Sizes. One read and one transaction.
 func (s *Semaphore) Resize(ctx context.Context, size int64) error {
 	err := s.err
 	if err == nil {
 		err = s.queue.Resize(ctx, size)
 	}
 	return failed("resize", s.name, err)
+}
+
+// Forget removes what the semaphore leaves in etcd when nobody uses it, a single key that has
+// the size. It is for names that are not used again. If somebody holds a permit or waits for
+// one, the error wraps [ErrBusy]. One transaction.
+func (s *Semaphore) Forget(ctx context.Context) error {
+	err := s.err
+	if err == nil {
+		err = s.queue.Forget(ctx)
+	}
+	return failed("forget", s.name, err)
 }
 
 // Sizes follows the size: first as it is, 0 if nobody has used the semaphore yet, then
@@ -128,6 +142,7 @@ func (p *numberedPermit) Revision() int64                 { return p.first().Rev
 func (p *numberedPermit) Guards() []clientv3.Cmp          { return p.both.Guards() }
 func (p *numberedPermit) Lost(ctx context.Context) error  { return p.both.Lost(ctx) }
 func (p *numberedPermit) Leave(ctx context.Context) error { return p.both.Leave(ctx) }
+func (p *numberedPermit) Abandon()                        { p.both.Abandon() }
 func (p *numberedPermit) Linger(ctx context.Context, d time.Duration) error {
 	return p.both.Linger(ctx, d)
 }

@@ -48,7 +48,8 @@ type Group struct {
 }
 
 // JoinAll puts a ticket into each of the queues, which must be different ones, at one
-// revision: one round trip, one raft entry. All are bound to one session, of source. With no places
+// revision: one round trip, one raft entry, and for more than 64 places (42 if all are shared) a
+// read or two more. All are bound to one session, of source. With no places
 // it panics; with more than 128, or more than etcd allows, the error is a [*TooManyError].
 // Otherwise it is like [Queue.Join].
 func JoinAll(ctx context.Context, source session.Source, places ...Place) (*Group, error) {
@@ -73,6 +74,11 @@ func join(ctx context.Context, source session.Source, places []Place, n int) (*G
 		}
 		if err := joinTogether(ctx, tickets); err != nil {
 			return nil, tooMany(err, len(places))
+		}
+		if n == len(places) {
+			for _, t := range tickets {
+				t.others = tickets
+			}
 		}
 		return &Group{tickets: tickets, want: n}, nil
 	})
@@ -226,6 +232,10 @@ func (g *Group) waitForAny(ctx context.Context) error {
 
 // Leave gives all tickets up, in one transaction.
 func (g *Group) Leave(ctx context.Context) error { return g.failed(leave(ctx, g.tickets)) }
+
+// Abandon gives all tickets up without waiting for that. Once one of them is lost the others are
+// of no use, and would keep those behind them waiting.
+func (g *Group) Abandon() { abandon(g.tickets) }
 
 // Linger gives them up in time d from now, as [Ticket.Linger] does.
 func (g *Group) Linger(ctx context.Context, d time.Duration) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -78,29 +77,67 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	if err != nil {
 		return err
 	}
-	told = told && !found // otherwise Wait has to look
-	var lists []*etcdserverpb.ResponseOp
-	if told {
-		lists = response.Responses[len(tickets):]
+	switch {
+	case found: // Wait has to look
+		for _, t := range tickets {
+			t.seen, t.verdict = response.Header.Revision, askFurther
+		}
+	case told:
+		lists := make([]list, 0, len(then))
+		for _, part := range response.Responses[len(tickets):] {
+			r := part.GetResponseRange()
+			lists = append(lists, list{entriesOf(r.Kvs), r.More})
+		}
+		tell(tickets, lists, response.Header.Revision)
+	default:
+		return askTogether(ctx, tickets)
 	}
+	return nil
+}
+
+// tell lets tickets that have just been created hear what was read with their start.
+func tell(tickets []*Ticket, lists []list, revision int64) {
 	for _, t := range tickets {
-		a := answer{revision: response.Header.Revision, from: t.me.revision + 1}
-		if told {
-			a.from = 0
-			if t.mode == Shared { // not in what was read
-				a.entries = append(a.entries, t.me)
+		a := answer{revision: revision}
+		if t.mode == Shared { // not in what was read, but created at this revision or before
+			a.entries = append(a.entries, t.me)
+		}
+		for range t.queue.space.blocking(t.mode) {
+			a.entries = append(a.entries, lists[0].entries...)
+			if lists[0].more {
+				a.from = t.me.revision + 1
 			}
-			for range t.queue.space.blocking(t.mode) {
-				list := lists[0].GetResponseRange()
-				a.entries = append(a.entries, entriesOf(list.Kvs)...)
-				if list.More {
-					a.from = t.me.revision + 1
-				}
-				lists = lists[1:]
-			}
+			lists = lists[1:]
 		}
 		t.seen = a.revision
 		t.hear(t.queue.space.decide(t.me, t.mode, t.me.revision, a))
+	}
+}
+
+// askTogether looks for many tickets at once, since their join could not tell.
+func askTogether(ctx context.Context, tickets []*Ticket) error {
+	for rest := tickets; len(rest) > 0; {
+		var reads []clientv3.Op
+		var counts []int
+		for _, t := range rest {
+			questions := t.questions(1, false)
+			if len(reads)+len(questions) > maxOperations {
+				break
+			}
+			reads, counts = append(reads, questions...), append(counts, len(questions))
+		}
+		lists, revision, err := read(ctx, tickets[0].session, reads...)
+		if err != nil {
+			abandon(tickets)
+			return err
+		}
+		for i, count := range counts {
+			t := rest[i]
+			t.seen = revision
+			t.hear(t.queue.space.decide(t.me, t.mode, t.me.revision, answerOf(lists[:count], revision)))
+			lists = lists[count:]
+		}
+		rest = rest[len(counts):]
 	}
 	return nil
 }

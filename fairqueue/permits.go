@@ -41,6 +41,7 @@ func (e *SizeError) Error() string {
 type permitState struct {
 	weight int64
 	size   int64    // last known
+	peak   int64    // last known
 	ahead  []string // keys, if crowded
 }
 
@@ -115,6 +116,13 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	if weight < 1 || size < 1 {
 		panic("etcdlock: permits, and the size of a semaphore, must be positive")
 	}
+	if weight > size {
+		// It may have been resized. If not, nothing must be written: a ticket that takes more
+		// than there is would hold up those behind it.
+		if err := q.fits(ctx, s, weight, size); err != nil {
+			return nil, err
+		}
+	}
 	t := q.newTicket(s, permit, joinOptions{number: weight})
 	t.permit = &permitState{weight: weight, size: size}
 	agreed := q.space.sizes().all()
@@ -127,7 +135,12 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 		return nil, err
 	}
 	t.seen, t.verdict = response.Header.Revision, askFurther
-	if !found {
+	if found {
+		if err := q.fits(ctx, s, weight, size); err != nil {
+			t.abandon()
+			return nil, err
+		}
+	} else {
 		if err := q.space.agree(response.Responses[2].GetResponseRange().Kvs, size); err != nil {
 			t.abandon()
 			return nil, err
@@ -143,6 +156,26 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 		return nil, t.permit.tooHeavy()
 	}
 	return t, nil
+}
+
+// fits returns a SizeError if the size is not the one agreed on, or less than weight.
+func (q *Queue) fits(ctx context.Context, s *session.Session, weight, size int64) error {
+	folder := q.space.sizes().all()
+	var answer *clientv3.GetResponse
+	err := s.Call(ctx, func(ctx context.Context) (err error) {
+		answer, err = s.Client().Get(ctx, folder.first, clientv3.WithRange(folder.end))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := q.space.agree(answer.Kvs, size); err != nil {
+		return err
+	}
+	if agreed, _ := q.space.sizeIn(entriesOf(answer.Kvs), size); weight > agreed {
+		return &SizeError{Asked: weight, Agreed: agreed, Weight: true}
+	}
+	return nil
 }
 
 // census is what is known of a queue of permits.
@@ -251,7 +284,7 @@ func (t *Ticket) reckon(c census) {
 	v, predecessor, ahead := t.queue.space.count(t.me, t.permit.weight, c)
 	t.seen = c.revision
 	t.hear(v, predecessor)
-	t.permit.size, t.permit.ahead = c.size, ahead
+	t.permit.size, t.permit.peak, t.permit.ahead = c.size, c.peak, ahead
 }
 
 // take reads the head of the queue, its end as far as the ticket, and the size.
@@ -302,7 +335,14 @@ func (t *Ticket) permitObstacle() obstacle {
 // wakeNext lets the next in line know that t owns from now on, if that one may have seen t
 // waiting.
 func (t *Ticket) wakeNext(ctx context.Context) error {
-	if t.mode != permit || t.seen == t.me.revision {
+	if t.mode != permit {
+		return nil
+	}
+	if t.permit.peak > t.permit.size {
+		// All who have a permit now, those ahead of it and t, have it within the new size.
+		t.queue.forgetPeak(ctx, t.session)
+	}
+	if t.seen == t.me.revision {
 		return nil
 	}
 	return t.Set(ctx, t.value)

@@ -131,6 +131,56 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64)
 	return err == nil && answer.Succeeded, err
 }
 
+// forgetPeak notes that nobody has a permit from before a reduction any more: from then on
+// those who wait one behind the other need not watch all. If it fails, the next one does it.
+func (q *Queue) forgetPeak(ctx context.Context, s *session.Session) {
+	folder := q.space.sizes().all()
+	_ = s.Call(ctx, func(ctx context.Context) error {
+		old, err := s.Client().Get(ctx, folder.first, clientv3.WithRange(folder.end))
+		if err != nil || len(old.Kvs) != 1 {
+			return err
+		}
+		key := string(old.Kvs[0].Key)
+		size, peak, ok := q.space.sizeOf(key)
+		if !ok || size == peak {
+			return nil
+		}
+		_, err = s.Client().Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(key), "=", old.Kvs[0].CreateRevision)).
+			Then(clientv3.OpDelete(key), clientv3.OpPut(q.space.sizeKey(size, size), string(old.Kvs[0].Value))).
+			Commit()
+		return err
+	})
+}
+
+// Forget removes the size of a semaphore that nobody uses, the only key without a lease that
+// one leaves in etcd; who comes next sets it anew. If there are tickets in the queue, the
+// error wraps [ErrBusy]. One transaction.
+func (q *Queue) Forget(ctx context.Context) error {
+	client, err := q.client(ctx)
+	var forgotten bool
+	if err == nil {
+		all, sizes := q.space.all(), q.space.sizes().all()
+		empty := func(first, end string) clientv3.Cmp {
+			return clientv3.Compare(clientv3.CreateRevision(first), "=", 0).WithRange(end)
+		}
+		err = session.Retry(ctx, func(ctx context.Context) error {
+			answer, err := client.Txn(ctx).
+				If(empty(all.first, sizes.first), empty(sizes.end, all.end)).
+				Then(clientv3.OpDelete(sizes.first, clientv3.WithRange(sizes.end))).Commit()
+			forgotten = err == nil && answer.Succeeded
+			return err
+		})
+	}
+	if err == nil && !forgotten {
+		err = ErrBusy
+	}
+	if err != nil {
+		return fmt.Errorf("queue %s: %w", q.space, err)
+	}
+	return nil
+}
+
 // Sizes follows the size of the semaphore at the queue: first as it is, then every change
 // of it; 0 means that nobody has used it yet. Like [Queue.Follow] it ends with ctx.
 func (q *Queue) Sizes(ctx context.Context) iter.Seq2[int64, error] {

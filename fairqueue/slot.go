@@ -27,7 +27,8 @@ const slotFolder = "!/slot/"
 // that no other has at the same time: the lowest one free. The number is a place in a
 // queue of its own; both tickets together are the group, of which the slot is the first, since
 // its revisions rise from one owner of the number to the next. One read and one transaction;
-// again if somebody else takes the number meanwhile. On an error t is given up.
+// again if somebody else takes the number meanwhile, and, with pauses, while none is free because
+// one who has lost its permit is still being removed. On an error t is given up.
 func (t *Ticket) TakeSlot(ctx context.Context) (both *Group, number int, err error) {
 	for failures := 0; ; failures++ {
 		both, number, err = t.trySlot(ctx)
@@ -50,7 +51,10 @@ func (t *Ticket) TakeSlot(ctx context.Context) (both *Group, number int, err err
 
 func (t *Ticket) trySlot(ctx context.Context) (*Group, int, error) {
 	prefix := strings.TrimSuffix(string(t.queue.space), "/") + slotFolder
-	lists, _, err := read(ctx, t.session, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+	sizes := t.queue.space.sizes().all()
+	lists, _, err := read(ctx, t.session,
+		clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+		clientv3.OpGet(sizes.first, clientv3.WithRange(sizes.end), clientv3.WithKeysOnly()))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -63,7 +67,7 @@ func (t *Ticket) trySlot(ctx context.Context) (*Group, int, error) {
 	for used[strconv.Itoa(number)] {
 		number++
 	}
-	if int64(number) >= t.permit.size {
+	if size, _ := t.queue.space.sizeIn(lists[1].entries, t.permit.size); int64(number) >= size {
 		return nil, 0, ErrBusy // somebody's who has left it is still being removed
 	}
 	places := []Place{{t.queue.At(prefix + strconv.Itoa(number)), Exclusive}}

@@ -28,8 +28,9 @@ type Ticket struct {
 
 	// What the last answer said, for Wait only.
 	verdict verdict
-	nearest entry // that blocks, if blocked
-	seen    int64 // revision of the answer
+	nearest entry     // that blocks, if blocked
+	seen    int64     // revision of the answer
+	others  []*Ticket // of the same group, all of which are wanted
 	permit  *permitState
 
 	left   atomic.Bool
@@ -93,11 +94,8 @@ func (t *Ticket) Share(ctx context.Context) error {
 	if t.mode != Exclusive {
 		panic("fairqueue: only exclusive tickets can be made shared")
 	}
-	err := t.Set(ctx, t.markedValue())
-	if err == nil {
-		t.marked.Store(true)
-	}
-	return err
+	t.marked.Store(true) // or may be, if the answer is lost
+	return t.Set(ctx, t.markedValue())
 }
 
 func (t *Ticket) markedValue() string { return markedShared + strings.TrimPrefix(t.value, "{") }
@@ -116,6 +114,9 @@ func (t *Ticket) Leave(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Abandon is Leave without waiting for it: the session removes the key in the background.
+func (t *Ticket) Abandon() { t.abandon() }
 
 // abandon gives the ticket up without waiting for that.
 func (t *Ticket) abandon() {

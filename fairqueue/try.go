@@ -41,7 +41,9 @@ func takeFree(ctx context.Context, s *session.Session, places []Place, free []in
 		t := places[index].Queue.newTicket(s, places[index].Mode, o)
 		t.place = index
 		tickets[i], then[i] = t, t.put()
-		conditions = append(conditions, t.absent())
+		if t.mode == Shared { // others' keys are where nothing must be
+			conditions = append(conditions, t.absent())
+		}
 		for _, span := range t.queue.space.blocking(t.mode) {
 			// On a range this holds for every key in it, and none was created at 0.
 			conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(span.first), "=", 0).WithRange(span.end))

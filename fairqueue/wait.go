@@ -101,9 +101,20 @@ func (t *Ticket) unchanged(ctx context.Context, least int64) (bool, error) {
 	if t.mode == permit {
 		return false, nil
 	}
-	lists, revision, err := read(ctx, t.session,
+	reads := []clientv3.Op{
 		clientv3.OpGet(t.me.key, t.mode.readOptions(true)...),
-		clientv3.OpGet(t.nearest.key, t.mode.readOptions(true)...))
+		clientv3.OpGet(t.nearest.key, t.mode.readOptions(true)...),
+	}
+	others := t.others[:min(len(t.others), maxOperations-len(reads))]
+	for _, other := range others {
+		reads = append(reads, clientv3.OpGet(other.me.key, clientv3.WithKeysOnly(), clientv3.WithSerializable()))
+	}
+	lists, revision, err := read(ctx, t.session, reads...)
+	for i, other := range others {
+		if err == nil && revision >= t.me.revision && (len(lists[2+i].entries) == 0 || !lists[2+i].entries[0].is(other.me)) {
+			return false, ErrGone // without it the rest is of no use
+		}
+	}
 	if err != nil || revision < max(least, t.me.revision) || len(lists[0].entries) == 0 || !lists[0].entries[0].is(t.me) || !lists[1].contains(t.nearest) {
 		return false, err
 	}
@@ -144,10 +155,18 @@ func (t *Ticket) look(ctx context.Context, least int64) error {
 }
 
 // ask reads the ticket itself and, of each span in which something may block it,
-// the last limit keys created before it, all at one revision. An exclusive ticket
-// lies in the one span that is asked about.
+// the last limit keys created before it, all at one revision.
 func (t *Ticket) ask(ctx context.Context, limit int64, local bool) (answer, error) {
-	var reads []clientv3.Op
+	lists, revision, err := read(ctx, t.session, t.questions(limit, local)...)
+	if err != nil {
+		return answer{}, err
+	}
+	return answerOf(lists, revision), nil
+}
+
+// questions are the reads for that. An exclusive ticket lies in the one span that is asked
+// about.
+func (t *Ticket) questions(limit int64, local bool) (reads []clientv3.Op) {
 	if t.mode == Shared {
 		reads = append(reads, clientv3.OpGet(t.me.key, t.mode.readOptions(local)...))
 	} else if limit > 0 {
@@ -160,14 +179,14 @@ func (t *Ticket) ask(ctx context.Context, limit int64, local bool) (answer, erro
 			clientv3.WithMaxCreateRev(t.me.revision),
 			clientv3.WithLimit(limit))...))
 	}
-	lists, revision, err := read(ctx, t.session, reads...)
-	if err != nil {
-		return answer{}, err
-	}
+	return reads
+}
+
+func answerOf(lists []list, revision int64) answer {
 	a := answer{revision: revision}
 	for _, l := range lists {
 		a.entries = append(a.entries, l.entries...)
 		a.from = max(a.from, completeFrom(l.entries, l.more))
 	}
-	return a, nil
+	return a
 }

@@ -28,6 +28,9 @@ func (s *Session) Free(prefix string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	used := s.slots[prefix]
+	if n >= len(used) || !used[n] {
+		panic("session: a number is given back that was not taken")
+	}
 	used[n] = false
 	for len(used) > 0 && !used[len(used)-1] {
 		used = used[:len(used)-1]

@@ -1,0 +1,76 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// healthCheck asks a candidate how it is, on behalf of one Run.
+type healthCheck struct {
+	check func(context.Context) error // nil: always healthy
+	every time.Duration
+
+	turn chan struct{} // full while check is being called
+}
+
+var errHangs = errors.New("the health check does not return")
+
+// ask returns nil if the candidate is healthy. A check that hangs, as that of a sick process
+// well may, is as bad as one that fails; it is left behind, and not called again until it returns.
+func (h *healthCheck) ask(ctx context.Context) error {
+	if h.check == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.every)
+	defer cancel()
+	result := make(chan error, 1)
+	select {
+	case h.turn <- struct{}{}:
+		go func() {
+			err := h.check(ctx)
+			<-h.turn
+			result <- err
+		}()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnhealthy, errHangs)
+	}
+	select {
+	case err := <-result:
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrUnhealthy, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnhealthy, errHangs)
+	}
+}
+
+// recover waits until the candidate is healthy, or ctx ends.
+func (h *healthCheck) recover(ctx context.Context) error {
+	for ctx.Err() == nil && h.ask(ctx) != nil {
+		pause(ctx, h.every)
+	}
+	return context.Cause(ctx)
+}
+
+// watch asks every so often until ctx ends or the candidate is unhealthy.
+func (h *healthCheck) watch(ctx context.Context, end context.CancelCauseFunc) {
+	if h.check == nil {
+		return
+	}
+	ticker := time.NewTicker(h.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := h.ask(ctx); err != nil {
+			end(err)
+			return
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package fairqueue_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+// Those who wait behind one another after a reduction watch all ahead only until nobody has
+// a permit from before it.
+func TestAReductionIsForgottenWhenAllPermitsAreWithinIt(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(time.Hour))
+	first, second := holdPermits(t, q, 1, 3), holdPermits(t, q, 1, 3)
+	resize(t, q, 1)
+	require.Contains(t, keysUnder(t, client, "q"), "q/size/1-3")
+	third, fourth := joinPermits(t, q, 1, 3), joinPermits(t, q, 1, 3)
+	waiting, behind := wait(t, within(t, patience), third), wait(t, within(t, patience), fourth)
+	leave(t, first)
+	requireWaiting(t, waiting)
+	leave(t, second)
+	requireGranted(t, waiting)
+	require.Contains(t, keysUnder(t, client, "q"), "q/size/1-1")
+	requireWaiting(t, behind)
+	leave(t, third)
+	requireGranted(t, behind)
+	resize(t, q, 2)
+	leave(t, holdPermits(t, q, 1, 3)) // the first size is still accepted
+	leave(t, fourth)
+}
+
+func TestASlotIsFoundAfterAResize(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	one, _, err := holdPermits(t, q, 1, 2).TakeSlot(within(t, patience))
+	require.NoError(t, err)
+	late := holdPermits(t, q, 1, 2)
+	resize(t, q, 4)
+	two, number, err := holdPermits(t, q, 1, 4).TakeSlot(within(t, patience))
+	require.NoError(t, err)
+	require.Equal(t, 1, number)
+	three, number, err := late.TakeSlot(within(t, patience))
+	require.NoError(t, err, "it was granted when there were two")
+	require.Equal(t, 2, number)
+	for _, g := range []*fairqueue.Group{one, two, three} {
+		require.NoError(t, g.Leave(within(t, patience)))
+	}
+}
+
+func TestTheSizeOfAQueueThatNobodyUsesCanBeForgotten(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	ticket := holdPermits(t, q, 1, 3)
+	require.ErrorIs(t, q.Forget(within(t, patience)), fairqueue.ErrBusy)
+	leave(t, ticket)
+	require.NoError(t, q.Forget(within(t, patience)))
+	require.Empty(t, keysUnder(t, client, ""))
+	require.NoError(t, q.Forget(within(t, patience)), "there is nothing to forget")
+	leave(t, holdPermits(t, q, 1, 5))
+}
+
+func TestMorePermitsThanThereCanBeWriteNothing(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	leave(t, holdPermits(t, q, 1, 3))
+	before := storeRevision(t, client)
+	_, err := q.JoinPermits(within(t, patience), 4, 3)
+	requireSizeError(t, err, fairqueue.SizeError{Asked: 4, Agreed: 3, Weight: true})
+	require.Equal(t, before, storeRevision(t, client))
+	resize(t, q, 4)
+	leave(t, holdPermits(t, q, 4, 3))
+}
+
+// R1
+func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	leave(t, holdPermits(t, q, 1, 3))
+	theirs, link := c.Link(t)
+	other := fairqueue.New(open(t, theirs), "q")
+	retried(t, c.LoseReply("Txn", embedtest.Once()), reset(link), func(ctx context.Context) error {
+		_, err := other.JoinPermits(ctx, 1, 2)
+		requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 3})
+		return nil
+	})
+	eventually(t, "no ticket is left", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
+}
+
+// Promise 11, for a waiter that is several.
+func TestAGroupThatHasLostAPartDoesNotWaitForTheRest(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	queues := make([]fairqueue.Place, 2)
+	for i := range queues {
+		queues[i] = fairqueue.Place{Queue: fairqueue.New(s, fmt.Sprint("q", i), fairqueue.WithRecheck(20*time.Millisecond)), Mode: fairqueue.Exclusive}
+	}
+	before := hold(t, queues[1].Queue, fairqueue.Exclusive)
+	g, err := fairqueue.JoinAll(within(t, patience), s, queues...)
+	require.NoError(t, err)
+	waiting := background(t, func() error { return g.Wait(within(t, patience)) })
+	remove(t, client, g.Key()) // the first, which is granted
+	require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
+	leave(t, before)
+	eventuallyEmpty(t, client, "q")
+}
+
+// As the cost table says.
+func TestManyPlacesCostAReadOrTwoMore(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	s := open(t, c.Client(t))
+	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
+		places := make([]fairqueue.Place, 128)
+		for i := range places {
+			places[i] = fairqueue.Place{Queue: fairqueue.New(s, fmt.Sprint(mode, i)), Mode: mode}
+		}
+		requests := spyOnRequests(c, "Txn", func(message any) bool { _, is := message.(*etcdserverpb.TxnRequest); return is })
+		g, err := fairqueue.JoinAll(within(t, patience), s, places...)
+		require.NoError(t, err)
+		require.True(t, g.Granted())
+		require.NoError(t, g.Wait(within(t, patience)))
+		most := map[fairqueue.Mode]int{fairqueue.Exclusive: 2, fairqueue.Shared: 5}[mode]
+		require.LessOrEqual(t, requests.seen(), most, "%v", mode)
+		require.NoError(t, g.Leave(within(t, patience)))
+	}
+}
