@@ -1,0 +1,224 @@
+package proof_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+var (
+	scale = flag.Int("scale", 10, "how many percent of the large numbers to use: 10,000 waiters, 10,000 names, 2,000 sessions")
+	soak  = flag.Duration("soak", 10*time.Second, "how long to lock one name without a pause")
+)
+
+func share(of int) int { return max(of**scale/100, 1) }
+
+// longTTL keeps sessions from being lost because a loaded machine starves them.
+const longTTL = 2 * time.Minute
+
+func newSession(t *testing.T, ctx context.Context, client *clientv3.Client) *session.Session {
+	s, err := session.New(ctx, client, session.WithTTL(longTTL))
+	require.NoError(t, err)
+	return s
+}
+
+// W10: all of them are served, in the order in which they came.
+func TestManyWaitersOfOneNameAreServedInOrder(t *testing.T) {
+	cluster := embedtest.Start(t)
+	ctx := t.Context()
+	sessions := make([]*session.Session, 16)
+	for i := range sessions {
+		sessions[i] = newSession(t, ctx, cluster.Client(t))
+	}
+	first, err := etcdlock.NewMutex(sessions[0], "busy").Lock(ctx)
+	require.NoError(t, err)
+	var mu sync.Mutex // of the lock it proves, to be exact
+	var served []etcdlock.Token
+	var waiting sync.WaitGroup
+	errs := make(chan error, share(10_000))
+	for i := range share(10_000) {
+		m := etcdlock.NewMutex(sessions[i%len(sessions)], "busy")
+		waiting.Go(func() {
+			errs <- etcdlock.Do(ctx, m, func(_ context.Context, h *etcdlock.Hold) error {
+				mu.Lock()
+				defer mu.Unlock()
+				served = append(served, h.Token())
+				return nil
+			})
+		})
+	}
+	admin := cluster.Client(t)
+	require.Eventually(t, func() bool {
+		answer, err := admin.Get(ctx, "etcdlock/busy/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		return err == nil && answer.Count == int64(share(10_000)+1)
+	}, 10*time.Minute, 50*time.Millisecond)
+	require.NoError(t, first.Unlock(ctx))
+	waiting.Wait()
+	for range share(10_000) {
+		require.NoError(t, <-errs)
+	}
+	require.Len(t, served, share(10_000))
+	require.True(t, slices.IsSorted(served))
+	for _, s := range sessions {
+		require.NoError(t, s.Close(context.Background()))
+	}
+}
+
+// One session holds as many names as one likes, and idles at the cost of one.
+func TestOneSessionHoldsManyNames(t *testing.T) {
+	cluster := embedtest.Start(t)
+	ctx := t.Context()
+	s := newSession(t, ctx, cluster.Client(t))
+	holds := make([]*etcdlock.Hold, share(10_000))
+	var locking sync.WaitGroup
+	turn := make(chan struct{}, 64)
+	errs := make(chan error, len(holds))
+	for i := range holds {
+		locking.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			var err error
+			holds[i], err = etcdlock.NewMutex(s, fmt.Sprint("name ", i)).Lock(ctx)
+			errs <- err
+		})
+	}
+	locking.Wait()
+	for range holds {
+		require.NoError(t, <-errs)
+	}
+	for _, h := range holds {
+		require.NoError(t, h.Err())
+	}
+	leases, err := cluster.Client(t).Leases(ctx)
+	require.NoError(t, err)
+	require.Len(t, leases.Leases, 1)
+	require.NoError(t, s.Close(context.Background()))
+	for _, h := range holds {
+		require.ErrorIs(t, h.Err(), etcdlock.ErrClosed)
+	}
+	answer, err := cluster.Client(t).Get(ctx, "etcdlock/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	require.NoError(t, err)
+	require.Zero(t, answer.Count)
+}
+
+// Many sessions of one process are many leases, and one goroutine each.
+func TestManySessionsInOneProcess(t *testing.T) {
+	cluster := embedtest.Start(t)
+	ctx := t.Context()
+	client := cluster.Client(t)
+	first := newSession(t, ctx, client)
+	before := runtime.NumGoroutine()
+	sessions := make([]*session.Session, share(2_000))
+	for i := range sessions {
+		sessions[i] = newSession(t, ctx, client)
+	}
+	require.Less(t, runtime.NumGoroutine()-before, 2*len(sessions)+50)
+	h, err := etcdlock.NewMutex(sessions[len(sessions)-1], "one").Lock(ctx)
+	require.NoError(t, err)
+	require.NoError(t, h.Unlock(ctx))
+	var closing sync.WaitGroup
+	for _, s := range append(sessions, first) {
+		closing.Go(func() { _ = s.Close(context.Background()) })
+	}
+	closing.Wait()
+	leases, err := client.Leases(ctx)
+	require.NoError(t, err)
+	require.Empty(t, leases.Leases)
+}
+
+// Locking one name for a long time leaves nothing behind anywhere: not in this process, nor
+// in etcd's keys, leases or watchers.
+func TestSteadyLockingGrowsNothing(t *testing.T) {
+	cluster := embedtest.Start(t)
+	ctx := t.Context()
+	admin := cluster.Client(t)
+	sessions := make([]*session.Session, 4)
+	for i := range sessions {
+		sessions[i] = newSession(t, ctx, cluster.Client(t))
+	}
+	lockFor := func(d time.Duration) (pairs int) {
+		var mu sync.Mutex
+		var working sync.WaitGroup
+		end := time.Now().Add(d)
+		for _, s := range sessions {
+			working.Go(func() {
+				m := etcdlock.NewMutex(s, "hot")
+				for time.Now().Before(end) {
+					h, err := m.Lock(ctx)
+					if err != nil || h.Unlock(ctx) != nil {
+						return
+					}
+					mu.Lock()
+					pairs++
+					mu.Unlock()
+				}
+			})
+		}
+		working.Wait()
+		return pairs
+	}
+	lockFor(*soak / 5) // to warm up
+	compact(t, admin)
+	before := measure(t, admin)
+	pairs := lockFor(*soak)
+	compact(t, admin)
+	after := measure(t, admin)
+	t.Logf("%d pairs in %v: before %+v, after %+v", pairs, *soak, before, after)
+	require.Greater(t, pairs, 100)
+	require.Equal(t, before.keys, after.keys)
+	require.Equal(t, before.leases, after.leases)
+	require.LessOrEqual(t, after.watchers, before.watchers)
+	require.LessOrEqual(t, after.goroutines, before.goroutines+5)
+	require.Less(t, after.heap, before.heap+16<<20)
+	for _, s := range sessions {
+		require.NoError(t, s.Close(context.Background()))
+	}
+}
+
+func compact(t *testing.T, admin *clientv3.Client) {
+	answer, err := admin.Get(t.Context(), "x")
+	require.NoError(t, err)
+	_, err = admin.Compact(t.Context(), answer.Header.Revision, clientv3.WithCompactPhysical())
+	require.NoError(t, err)
+}
+
+// weight is what a client and its etcd hold on to.
+type weight struct {
+	keys       int64
+	leases     int
+	watchers   float64 // on the server
+	goroutines int     // of client and server
+	heap       uint64  // of both, in bytes
+}
+
+func measure(t *testing.T, admin *clientv3.Client) (w weight) {
+	answer, err := admin.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	require.NoError(t, err)
+	leases, err := admin.Leases(t.Context())
+	require.NoError(t, err)
+	families, err := prometheus.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		if family.GetName() == "etcd_debugging_mvcc_watcher_total" {
+			w.watchers = family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	w.keys, w.leases, w.goroutines, w.heap = answer.Count, len(leases.Leases), runtime.NumGoroutine(), memory.HeapAlloc
+	return w
+}
