@@ -73,7 +73,7 @@ func (h *Hold) observe() {
 			h.ending.Lock()
 			defer h.ending.Unlock()
 			h.end(err)
-			h.claim.Abandon() // what is left of it would keep others waiting
+			h.abandon()
 			return
 		}
 		// etcd does not let us look, at the moment. The session's news still comes.
@@ -83,6 +83,14 @@ func (h *Hold) observe() {
 		case <-h.ctx.Done():
 		}
 		pause.Stop()
+	}
+}
+
+// abandon gives up what is left of a hold of several keys when it has lost one: it would keep
+// others waiting for as long as nobody calls Unlock.
+func (h *Hold) abandon() {
+	if several, ok := h.claim.(interface{ Abandon() }); ok {
+		several.Abandon()
 	}
 }
 

@@ -22,7 +22,6 @@ type claim interface {
 	Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool)
 	Lost(ctx context.Context) error
 	Leave(ctx context.Context) error
-	Abandon()
 	Linger(ctx context.Context, d time.Duration) error
 }
 

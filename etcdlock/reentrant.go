@@ -148,7 +148,7 @@ func (h *Hold) lose(err error) {
 		h.tenure.base.end(err)
 	}
 	h.end(err)
-	h.claim.Abandon()
+	h.abandon()
 }
 
 // within returns ctx as it is while h is held.

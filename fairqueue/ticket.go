@@ -115,9 +115,6 @@ func (t *Ticket) Leave(ctx context.Context) error {
 	return nil
 }
 
-// Abandon is Leave without waiting for it: the session removes the key in the background.
-func (t *Ticket) Abandon() { t.abandon() }
-
 // abandon gives the ticket up without waiting for that.
 func (t *Ticket) abandon() {
 	if !t.left.Swap(true) {
