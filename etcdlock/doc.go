@@ -82,6 +82,28 @@
 // fairqueue for what is in it. Names are escaped to a single path segment, so "a" and
 // "a/b" never meet.
 //
+// # Permissions
+//
+// Where etcd knows users, one who uses locks needs to read and to write, for the name
+// "orders", the keys with these prefixes, or simply with etcdlock/ (or another namespace):
+//
+//	Mutex, RWMutex, Reentrant, Election   etcdlock/orders/
+//	Semaphore                             etcdlock/orders/ where its size is, too
+//	  with slots                          etcdlock/orders!/slot/ besides
+//	Multi                                 that of each of its locks
+//	Striped                               etcdlock/orders%2F
+//	AtPrefix                              orders/
+//	Inspect, Leader, Candidates,          that of the lock, for reading only
+//	Observe, Sizes
+//	ForceRelease                          that of the lock
+//	Hold.Txn                              what is in it besides
+//	sessions                              none
+//
+// Neither reading nor writing alone is enough to lock. What etcd refuses is returned at once.
+// A token that expires is no trouble to those who wait or hold, as long as the client can get
+// another, that is, has a password. With one, etcd's client authenticates again for every
+// renewal, which is one request and one raft entry, and costs the server a hash.
+//
 // # Cost
 //
 // Lock takes one round trip and one raft entry if the lock is free. If it is not, there

@@ -1,0 +1,222 @@
+package etcdlock_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+// permissions are the prefixes that a user must be able to read and to write for the lock "orders"
+// of each kind; see "Permissions" in doc.go.
+var permissions = map[string][]string{
+	"Mutex":                 {"etcdlock/orders/"},
+	"Mutex at a prefix":     {"orders/"},
+	"RWMutex":               {"etcdlock/orders/"},
+	"readers of a RWMutex":  {"etcdlock/orders/"},
+	"Semaphore of 1":        {"etcdlock/orders/"},
+	"Semaphore of 3":        {"etcdlock/orders/"},
+	"Semaphore with slots":  {"etcdlock/orders/", "etcdlock/orders!/slot/"},
+	"Multi":                 {"etcdlock/orders/", "etcdlock/orders%20stock/", "etcdlock/orders%20prices/"},
+	"stripe":                {"etcdlock/orders%2F7/"},
+	"any stripe":            {"etcdlock/orders%2F0/"},
+	"ReentrantLock":         {"etcdlock/orders/"},
+	"candidate of Election": {"etcdlock/orders/"},
+}
+
+// kindsForUsers are those of the conformance suite, and those that are no Lockers.
+func kindsForUsers() []kind {
+	return append([]kind{
+		{"any stripe", 1, 1, func(src session.Source, name string) etcdlock.Locker {
+			return anyStripe{etcdlock.NewStriped(src, name, 1)}
+		}, func(name string) string { return inNamespace(name + "%2F0") }},
+		{"candidate of Election", 1, 1, func(src session.Source, name string) etcdlock.Locker {
+			return campaigner{etcdlock.NewElection(src, name)}
+		}, inNamespace},
+	}, kinds...)
+}
+
+type anyStripe struct{ stripes *etcdlock.Striped }
+
+func (a anyStripe) Lock(ctx context.Context) (*etcdlock.Hold, error) {
+	h, _, err := a.stripes.Any(ctx)
+	return h, err
+}
+
+func (a anyStripe) TryLock(ctx context.Context) (*etcdlock.Hold, error) {
+	h, _, err := a.stripes.TryAnyN(ctx, 1)
+	return h, err
+}
+
+type campaigner struct{ election *etcdlock.Election }
+
+func (c campaigner) Lock(ctx context.Context) (*etcdlock.Hold, error) {
+	term, err := c.election.Campaign(ctx, "me")
+	if err != nil {
+		return nil, err
+	}
+	return term.Hold, nil
+}
+
+// TryLock campaigns: an election has no other way in.
+func (c campaigner) TryLock(ctx context.Context) (*etcdlock.Hold, error) { return c.Lock(ctx) }
+
+const (
+	limited = "limited" // has the permissions
+	reader  = "reader"  // has them for reading only
+	writer  = "writer"  // has them for writing only
+	nobody  = "nobody"  // has none
+)
+
+// usersOf are those, and one for each permission who lacks just that.
+func usersOf(prefixes []string) (all []embedtest.User, lacking []string) {
+	user := func(name string, grant func(string) embedtest.Grant, prefixes []string) {
+		u := embedtest.User{Name: name, Password: name}
+		for _, p := range prefixes {
+			u.Grants = append(u.Grants, grant(p))
+		}
+		all = append(all, u)
+	}
+	user(limited, embedtest.ReadWrite, prefixes)
+	user(reader, embedtest.Read, prefixes)
+	user(writer, embedtest.Write, prefixes)
+	user(nobody, embedtest.Read, nil)
+	for i, p := range prefixes {
+		name := "without " + p
+		rest := append(append([]string(nil), prefixes[:i]...), prefixes[i+1:]...)
+		user(name, embedtest.ReadWrite, rest)
+		lacking = append(lacking, name)
+	}
+	return all, append(lacking, reader, writer, nobody)
+}
+
+// forUsers runs a property over every kind of lock, each on a cluster with its users.
+func forUsers(t *testing.T, property func(t *testing.T, b *bench, lacking []string)) {
+	t.Parallel()
+	for _, k := range kindsForUsers() {
+		t.Run(k.title, func(t *testing.T) {
+			t.Parallel()
+			require.NotEmpty(t, permissions[k.title])
+			users, lacking := usersOf(permissions[k.title])
+			b := &bench{kind: k, cluster: embedtest.Start(t, embedtest.WithAuth("secret", users...))}
+			b.client = b.cluster.Client(t)
+			b.session = newSession(t, b.cluster.ClientAs(t, limited))
+			property(t, b, lacking)
+			requireNothingLeft(t, b.client)
+		})
+	}
+}
+
+func TestAUserLimitedToTheLocksPrefixesCanDoEverythingWithIt(t *testing.T) {
+	forUsers(t, func(t *testing.T, b *bench, _ []string) {
+		s := newSession(t, b.cluster.ClientAs(t, limited))
+		l := b.open(s, "orders")
+		inTheWay := lock(t, b.blocker())
+		h := func() *etcdlock.Hold {
+			waiting := b.wait(within(t), t, l, 1)
+			unlock(t, inTheWay)
+			return granted(t, waiting)
+		}()
+		_, err := h.Txn(within(t)).Then(clientv3.OpGet(h.Key())).Commit()
+		require.NoError(t, err)
+		require.NoError(t, h.Ensure(within(t), longTTL/2))
+		unlock(t, h)
+		h, err = l.TryLock(within(t))
+		require.NoError(t, err)
+
+		q, err := etcdlock.Inspect(within(t), s.Client(), b.queue("orders"), etcdlock.AtPrefix())
+		require.NoError(t, err)
+		require.Positive(t, q.Places[0].TTL)
+		require.NoError(t, etcdlock.ForceRelease(within(t), s.Client(), q.Places[0].Key, q.Places[0].Token))
+		require.ErrorIs(t, await(t, "the loss", lossOf(h)), etcdlock.ErrLost)
+		_ = h.Unlock(within(t)) // for what is left of a hold of several keys
+
+		h = lock(t, l)
+		require.NoError(t, s.Close(within(t)), "a user may give back its own lease")
+		require.ErrorIs(t, h.Err(), etcdlock.ErrClosed)
+	})
+}
+
+// lossOf delivers the end of a hold.
+func lossOf(h *etcdlock.Hold) <-chan error {
+	c := make(chan error, 1)
+	context.AfterFunc(h.Context(), func() { c <- h.Err() })
+	return c
+}
+
+// Promise: permission denied is that error, wrapped with the lock's name, at once.
+func TestWithoutAnyOneOfThePermissionsEtcdsRefusalIsReturnedAtOnce(t *testing.T) {
+	forUsers(t, func(t *testing.T, b *bench, lacking []string) {
+		for _, user := range lacking {
+			requireRefused(t, b, user, "orders")
+		}
+		requireRefused(t, b, limited, "outside")
+	})
+}
+
+func requireRefused(t *testing.T, b *bench, user, name string) {
+	t.Helper()
+	s := newSession(t, b.cluster.ClientAs(t, user)) // for which no permission is needed
+	require.NoError(t, s.Renew(within(t)))
+	l := b.open(s, name)
+	for _, call := range []func(context.Context) (*etcdlock.Hold, error){l.Lock, l.TryLock} {
+		before := b.requests()
+		h, err := call(within(t))
+		require.Nil(t, h, user)
+		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied, user)
+		var named *etcdlock.Error
+		require.ErrorAs(t, err, &named)
+		require.Contains(t, named.Name, name)
+		// Looks that are permitted, what is refused, and a permit that has to be given back.
+		require.LessOrEqual(t, b.requests(), before+5, "%s: it was not tried again", user)
+	}
+	require.NoError(t, s.Close(within(t)))
+}
+
+func (b *bench) requests() int64 { return b.cluster.Calls("Range") + b.cluster.Calls("Txn") }
+
+func TestReadingIsEnoughForThoseWhoLook(t *testing.T) {
+	t.Parallel()
+	users, _ := usersOf([]string{"etcdlock/orders/"})
+	cluster := embedtest.Start(t, embedtest.WithAuth("secret", users...))
+	s := newSession(t, cluster.ClientAs(t, limited))
+	term, err := etcdlock.NewElection(s, "orders").Campaign(within(t), "me")
+	require.NoError(t, err)
+
+	onlooker := cluster.ClientAs(t, reader)
+	q, err := etcdlock.Inspect(within(t), onlooker, "orders")
+	require.NoError(t, err)
+	require.Positive(t, q.Places[0].TTL)
+	election := etcdlock.NewElection(session.Keep(onlooker), "orders")
+	leader, err := election.Leader(within(t))
+	require.NoError(t, err)
+	require.Equal(t, "me", leader.Value)
+	for leader, err = range election.Observe(within(t)) {
+		require.NoError(t, err)
+		require.Equal(t, "me", leader.Value)
+		break
+	}
+	for size, err := range etcdlock.NewSemaphore(session.Keep(onlooker), "orders", 1).Sizes(within(t)) {
+		require.NoError(t, err)
+		require.Zero(t, size)
+		break
+	}
+	err = etcdlock.ForceRelease(within(t), onlooker, leader.Key, leader.Token)
+	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	require.NoError(t, term.Err())
+
+	stranger := cluster.ClientAs(t, nobody)
+	_, err = etcdlock.Inspect(within(t), stranger, "orders")
+	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	for _, err = range etcdlock.NewElection(session.Keep(stranger), "orders").Observe(within(t)) {
+		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+		break
+	}
+	resign(t, term)
+}
