@@ -1,0 +1,126 @@
+package etcdlock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+// fillUp raises the alarm that etcd raises when its database has reached its quota: from then on it
+// refuses whatever puts a key or grants a lease.
+func fillUp(t *testing.T, cluster *embedtest.Cluster) (disarm func()) {
+	t.Helper()
+	server := cluster.Members()[0].Server()
+	_, err := server.Alarm(within(t), &etcdserverpb.AlarmRequest{
+		Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE,
+		MemberID: uint64(server.MemberID()),
+	})
+	require.NoError(t, err)
+	return func() {
+		_, err := cluster.Client(t).AlarmDisarm(within(t), &clientv3.AlarmMember{})
+		require.NoError(t, err)
+	}
+}
+
+// Promise: no space is that error, wrapped with the lock's name, at once. Who holds goes on, and can
+// release.
+func TestWhileEtcdHasNoSpaceHoldsStayAndEndAndNoneBegin(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		inTheWay := lock(t, b.blocker())
+		waiting := b.wait(within(t), t, b.orders(t), 1)
+		newcomer, other := b.orders(t), b.open(newSession(t, b.client), "other")
+		held := lock(t, b.open(b.session, "held"))
+		disarm := fillUp(t, b.cluster)
+
+		for _, call := range []func(context.Context) (*etcdlock.Hold, error){newcomer.Lock, other.Lock, other.TryLock} {
+			before := b.requests()
+			h, err := call(within(t))
+			require.Nil(t, h)
+			require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+			require.ErrorAs(t, err, new(*etcdlock.Error))
+			require.LessOrEqual(t, b.requests(), before+2, "a look, and what is refused")
+		}
+		_, err := newcomer.TryLock(within(t))
+		require.ErrorIs(t, err, etcdlock.ErrBusy, "which needs no space to be found out")
+
+		require.NoError(t, b.session.Renew(within(t)))
+		_, err = held.Txn(within(t)).Then(clientv3.OpGet(held.Key())).Commit()
+		require.NoError(t, err)
+		unlock(t, held)
+		requireWaiting(t, waiting)
+		unlock(t, inTheWay)
+		r := await(t, "the one in line", waiting)
+		if strings.HasPrefix(b.title, "Semaphore") { // has to tell the next in line
+			require.ErrorIs(t, r.err, rpctypes.ErrNoSpace)
+		} else {
+			require.NoError(t, r.err)
+			unlock(t, r.hold)
+		}
+		requireNothingLeft(t, b.client)
+
+		disarm()
+		for _, l := range []etcdlock.Locker{newcomer, other} {
+			unlock(t, lock(t, l))
+		}
+	})
+}
+
+func TestWhileEtcdHasNoSpaceThereAreNoNewSessions(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	sessions := keep(t, cluster.Client(t))
+	m := etcdlock.NewMutex(sessions, "orders")
+	disarm := fillUp(t, cluster)
+	_, err := session.New(within(t), cluster.Client(t))
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	_, err = m.Lock(within(t))
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	require.ErrorContains(t, err, `"orders"`)
+	require.EqualValues(t, 2, cluster.Calls("LeaseGrant"), "they were not tried again")
+	disarm()
+	unlock(t, lock(t, m))
+}
+
+// There is no lease to be had that would keep the lock for the rest of the time, so that is left to
+// the session.
+func TestWhileEtcdHasNoSpaceAMinimumHoldEndsAllTheSame(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	// Long enough for a look before it is over, however slow the machine.
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithMinHold(2*time.Second))
+	h := lock(t, m)
+	fillUp(t, cluster)
+	require.ErrorIs(t, h.Unlock(within(t)), rpctypes.ErrNoSpace)
+	require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
+	awaitTickets(t, client, 0)
+}
+
+func TestATermThatRunsIntoNoSpaceGoesOnAndIsResigned(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	one, two := candidate(t, cluster), candidate(t, cluster)
+	term := lead(t, one, "one")
+	standing := inLine(t, client, two, "two", 2)
+	disarm := fillUp(t, cluster)
+	require.ErrorIs(t, term.Proclaim(within(t), "one, again"), rpctypes.ErrNoSpace)
+	require.NoError(t, term.Err())
+	require.NoError(t, term.Transfer(within(t), "two"), "which only deletes")
+	resign(t, awaitTerm(t, "the other", standing))
+	err := one.Run(within(t), "one", func(context.Context, *etcdlock.Term) error { return nil })
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	awaitTickets(t, client, 0)
+	disarm()
+	resign(t, lead(t, one, "one"))
+}

@@ -1,0 +1,161 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+// ends are the ways in which a member is taken down.
+var ends = map[string]func(*embedtest.Member){
+	"stopped": (*embedtest.Member).Stop, "killed": (*embedtest.Member).Kill,
+}
+
+// roll takes all members down and up again, one by one, each while it leads.
+func roll(t *testing.T, cluster *embedtest.Cluster, end func(*embedtest.Member)) {
+	t.Helper()
+	for _, m := range cluster.Members() {
+		require.NoError(t, cluster.MoveLeader(within(t), m))
+		end(m)
+		_, err := cluster.WaitLeader(within(t))
+		require.NoError(t, err)
+		require.NoError(t, m.Restart())
+	}
+}
+
+// Scenario H10. One lock of every kind, each held and waited for by two.
+func TestHoldsAndLinesSurviveTheRestartOfAllMembersOneByOne(t *testing.T) {
+	t.Parallel()
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t, embedtest.WithSize(3))
+			holder := newSession(t, cluster.Client(t))
+			first, second := newSession(t, cluster.Client(t)), newSession(t, cluster.Client(t))
+			var lines []*rollingLine
+			for i, k := range kindsForUsers() {
+				name := fmt.Sprint("orders", i)
+				queue := k.queue
+				k.queue = func(string) string { return queue(name) }
+				b := &bench{kind: k, cluster: cluster, client: cluster.Client(t), session: holder}
+				l := &rollingLine{bench: b, held: lock(t, b.blocker())}
+				l.first = b.wait(within(t), t, k.open(first, name), 1)
+				l.second = b.wait(within(t), t, k.open(second, name), 2)
+				lines = append(lines, l)
+			}
+			roll(t, cluster, end)
+			for _, l := range lines {
+				l.requireOrder(t)
+			}
+			for _, s := range []*session.Session{holder, first, second} {
+				require.NoError(t, s.Renew(within(t)))
+			}
+			requireNothingLeft(t, cluster.Client(t))
+		})
+	}
+}
+
+type rollingLine struct {
+	*bench
+
+	held          *etcdlock.Hold
+	first, second <-chan result
+}
+
+func (l *rollingLine) requireOrder(t *testing.T) {
+	t.Helper()
+	require.NoError(t, l.held.Err(), l.title)
+	requireWaiting(t, l.first)
+	requireWaiting(t, l.second)
+	require.Equal(t, 3, l.inLine(t), l.title)
+	unlock(t, l.held)
+	one := granted(t, l.first)
+	require.Greater(t, one.Token(), l.held.Token(), l.title)
+	if l.width == 1 {
+		requireWaiting(t, l.second)
+		unlock(t, one)
+	}
+	two := granted(t, l.second)
+	if l.width == 1 {
+		require.Greater(t, two.Token(), one.Token(), l.title)
+	} else {
+		unlock(t, one)
+	}
+	unlock(t, two)
+}
+
+// Scenario H10, with leases so short that some may be lost: then that is told, and the next session
+// goes on.
+func TestWorkersGoOnWhileAllMembersAreRestartedOneByOne(t *testing.T) {
+	t.Parallel()
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t, embedtest.WithSize(3))
+			w := &workers{t: t, done: make(chan struct{}, 100)}
+			working, stop := context.WithCancel(within(t))
+			defer w.running.Wait()
+			defer stop()
+			for range 3 {
+				sessions := keep(t, cluster.Client(t), session.WithTTL(2*secondTTL))
+				w.running.Go(func() { w.work(working, etcdlock.NewMutex(sessions, "orders")) })
+			}
+			await(t, "some work", w.done)
+			roll(t, cluster, end)
+			for len(w.done) > 0 {
+				<-w.done
+			}
+			await(t, "work after that", w.done)
+			stop()
+			w.running.Wait()
+			requireNothingLeft(t, cluster.Client(t))
+		})
+	}
+}
+
+// workers check that no two of them believe to have the lock at the same time.
+type workers struct {
+	t       *testing.T
+	running sync.WaitGroup
+	done    chan struct{} // tells of work, as far as there is room
+
+	inside atomic.Pointer[etcdlock.Hold]
+	fence  etcdlock.Fence
+}
+
+func (w *workers) work(ctx context.Context, l etcdlock.Locker) {
+	for ctx.Err() == nil {
+		err := etcdlock.Do(ctx, l, func(_ context.Context, h *etcdlock.Hold) error {
+			w.check(h)
+			return nil
+		})
+		switch {
+		case err == nil:
+			select {
+			case w.done <- struct{}{}:
+			default:
+			}
+		case ctx.Err() == nil && !errors.Is(err, etcdlock.ErrLost):
+			w.t.Errorf("neither held nor lost: %v", err)
+		}
+	}
+}
+
+func (w *workers) check(h *etcdlock.Hold) {
+	defer w.inside.CompareAndSwap(h, nil)
+	if other := w.inside.Swap(h); other != nil && other.Err() == nil && h.Err() == nil {
+		w.t.Errorf("tokens %d and %d hold the lock at the same time", other.Token(), h.Token())
+	}
+	if err := w.fence.Admit(h.Token()); err != nil && h.Err() == nil {
+		w.t.Errorf("token %d has been replaced and does not know: %v", h.Token(), err)
+	}
+}
