@@ -58,6 +58,7 @@ type follower struct {
 	yield   func([]Entry, error) bool
 	stopped bool // by whom it yields to
 	streams session.Streams
+	refused bool // the last watch that was asked for
 
 	state map[string]Entry // by key
 	at    int64            // revision
@@ -96,6 +97,14 @@ func (f *follower) follow(ctx context.Context) error {
 		f.streams.LeaveStream(stream)
 		return context.DeadlineExceeded
 	}
+	if err := created.Err(); err != nil && created.CompactRevision == 0 && !f.refused {
+		// It may be the stream's fault: it keeps the token that it was opened with, and
+		// carries no new watches when that has expired. Another one will show.
+		f.refused = true
+		f.streams.LeaveStream(stream)
+		return errEnded
+	}
+	f.refused = created.Err() != nil
 	for response := created; ; {
 		if err := response.Err(); !ok || err != nil {
 			if response.CompactRevision > 0 {

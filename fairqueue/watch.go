@@ -106,6 +106,9 @@ func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, erro
 		return news{}, errors.New("the watch was not created in time")
 	}
 	if err := created.Err(); !ok || err != nil {
+		// It may be the stream's fault: it keeps the token that it was opened with, and
+		// carries no new watches when that has expired.
+		w.mistrust()
 		return news{}, errors.Join(errors.New("the watch was not created"), err)
 	}
 	if created.Header.Revision > seen {
