@@ -3,6 +3,7 @@ package versions
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +11,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
@@ -64,13 +63,16 @@ type holder struct {
 	end <-chan error
 }
 
-func startHolder(t *testing.T, cmd *exec.Cmd) *holder {
-	t.Helper()
+func startHolder(t *testing.T, cmd *exec.Cmd) (*holder, error) {
 	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	cmd.Stderr = os.Stderr
 	endWithUs(cmd)
-	require.NoError(t, cmd.Start())
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
 	key, end := make(chan string, 1), make(chan error, 1)
 	go func() {
 		lines := bufio.NewScanner(out)
@@ -85,7 +87,28 @@ func startHolder(t *testing.T, cmd *exec.Cmd) *holder {
 	}()
 	h := &holder{cmd, key, end}
 	t.Cleanup(h.kill)
-	return h
+	return h, nil
+}
+
+// holds waits until the process holds, and returns its key.
+func (h *holder) holds(ctx context.Context) (string, error) {
+	select {
+	case key, ok := <-h.key:
+		if !ok {
+			return "", errors.New("the process has ended without holding")
+		}
+		return key, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// interrupt has the process release and end.
+func (h *holder) interrupt() error {
+	if err := h.cmd.Process.Signal(os.Interrupt); err != nil {
+		return err
+	}
+	return <-h.end
 }
 
 // kill ends the process without a chance to clean up.

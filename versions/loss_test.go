@@ -28,9 +28,10 @@ func TestARevokedLeaseLetsTheNextInAndTellsTheHolder(t *testing.T) {
 func TestAKilledProcessLetsTheNextInWhenItsLeaseRunsOut(t *testing.T) {
 	onEach(t, locks, func(t *testing.T, e *etcd) {
 		admin := e.client(t)
-		killed := startHolder(t, e.child(name(t), shortTTL))
-		key := await(t, "the process to hold", killed.key)
-		require.NotEmpty(t, key)
+		killed, err := startHolder(t, e.child(name(t), shortTTL))
+		require.NoError(t, err)
+		key, err := killed.holds(within(t))
+		require.NoError(t, err)
 		lease := leaseOf(t, admin, key)
 		m, ctx := etcdlock.NewMutex(newSession(t, e), name(t), etcdlock.AtPrefix()), within(t)
 		waiting := inLine(t, admin, name(t), func() (*etcdlock.Hold, error) { return m.Lock(ctx) })
