@@ -36,10 +36,7 @@ func TestStorms(t *testing.T) {
 	}
 	if *chaos == 0 {
 		for _, seed := range []uint64{1, 2, 3, 4} {
-			t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-				t.Parallel()
-				storm(t, seed)
-			})
+			t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { storm(t, seed) })
 		}
 		return
 	}
@@ -81,7 +78,6 @@ func storm(t *testing.T, seed uint64) {
 			seed, strings.Join(happened, "\n"))
 	}
 	t.Logf("%d members, %d clients, %d grants, %d lost, %d troubles: %v", size, len(workers), h.grants, h.losses, len(happened), result)
-	require.NotZero(t, h.grants)
 	calm(t, cluster, n.admin, workers)
 }
 

@@ -200,17 +200,32 @@ func (w *worker) everything(ctx context.Context) error {
 	}
 	locks = append(locks, w.pool)
 	for _, l := range locks {
-		h, err := l.Lock(ctx)
+		err := persist(func() error {
+			h, err := l.Lock(ctx)
+			if err != nil {
+				return err
+			}
+			return h.Unlock(ctx)
+		})
 		if err != nil {
 			return err
 		}
-		if err := h.Unlock(ctx); err != nil {
+	}
+	return persist(func() error {
+		term, err := w.election.Campaign(ctx, "after the storm")
+		if err != nil {
+			return err
+		}
+		return term.Resign(ctx)
+	})
+}
+
+// persist tries again after a loss: on a busy machine a session as short as these may not
+// get its turn in time.
+func persist(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, etcdlock.ErrLost) {
 			return err
 		}
 	}
-	term, err := w.election.Campaign(ctx, "after the storm")
-	if err != nil {
-		return err
-	}
-	return term.Resign(ctx)
 }
