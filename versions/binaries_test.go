@@ -19,6 +19,7 @@ type release struct {
 	once   sync.Once
 	built  binaries
 	absent string // why there is no server
+	noCtl  string // why there is no etcdctl
 
 	server lazyServer
 }
@@ -38,7 +39,7 @@ func (r *release) binaries(t *testing.T) binaries {
 	t.Helper()
 	r.once.Do(func() {
 		if r.module == "" {
-			r.built, r.absent = found(t.Context(), r.name)
+			r.find(t.Context())
 			return
 		}
 		// What does not build is a mistake here or a registry out of reach, not
@@ -74,26 +75,22 @@ func build(t *testing.T, module string) binaries {
 	return binaries{etcd: filepath.Join(into, "etcd"), etcdctl: filepath.Join(into, "etcdctl")}
 }
 
-// found looks for programs of a version that somebody has installed.
-func found(ctx context.Context, version string) (binaries, string) {
-	suffix := "_" + strings.ReplaceAll(version, ".", "")
-	etcd, why := program(ctx, "etcd", "ETCD"+suffix, version, "--version")
-	if why != "" {
-		return binaries{}, why
-	}
-	etcdctl, _ := program(ctx, "etcdctl", "ETCDCTL"+suffix, version, "version")
-	return binaries{etcd: etcd, etcdctl: etcdctl}, ""
+// find looks for programs of the version that somebody has installed.
+func (r *release) find(ctx context.Context) {
+	suffix := "_" + strings.ReplaceAll(r.name, ".", "")
+	r.built.etcd, r.absent = program(ctx, "etcd", "ETCD"+suffix, r.name, "--version")
+	r.built.etcdctl, r.noCtl = program(ctx, "etcdctl", "ETCDCTL"+suffix, r.name, "version")
 }
 
 // program returns the path of a program of that version, or why there is none.
 func program(ctx context.Context, name, env, version, flag string) (path, why string) {
-	asked := os.Getenv(env)
+	asked, hint := os.Getenv(env), ""
 	if asked == "" {
-		asked = name
+		asked, hint = name, fmt.Sprintf(", and %s names no other", env)
 	}
 	path, err := exec.LookPath(asked)
 	if err != nil {
-		return "", fmt.Sprintf("%v, and %s names no other", err, env)
+		return "", err.Error() + hint
 	}
 	cmd := exec.CommandContext(ctx, path, flag)
 	cmd.Env = environment()
@@ -103,7 +100,7 @@ func program(ctx context.Context, name, env, version, flag string) (path, why st
 	}
 	first, _, _ := strings.Cut(string(out), "\n")
 	if !strings.Contains(first, " "+version+".") {
-		return "", fmt.Sprintf("%s is %q, and %s names no other", path, first, env)
+		return "", fmt.Sprintf("%s is %q%s", path, first, hint)
 	}
 	return path, ""
 }

@@ -2,7 +2,6 @@ package versions
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,13 +101,11 @@ func connect(endpoint string, opts ...grpc.DialOption) (*clientv3.Client, error)
 	return clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop(), DialOptions: opts})
 }
 
-// revision is etcd's revision now; raft is the index of its log, which counts every write,
-// also of leases.
+// position returns etcd's revision, and the index of its log, which counts every write, also
+// those of leases.
 func (e *etcd) position(t *testing.T, c *clientv3.Client) (revision int64, raft uint64) {
 	t.Helper()
 	status, err := c.Status(within(t), e.endpoint)
 	require.NoError(t, err)
 	return status.Header.Revision, status.RaftIndex
 }
-
-func (e *etcd) String() string { return fmt.Sprintf("etcd %s", e.version) }

@@ -32,7 +32,7 @@ func onEach(t *testing.T, column string, test func(*testing.T, *etcd)) {
 			t.Cleanup(func() { note(t, r.name, column) })
 			e := r.start(t)
 			if column == ctl && e.etcdctl == "" {
-				t.Skipf("etcdctl %s is not available: neither on the PATH nor named by ETCDCTL_34", r.name)
+				t.Skipf("etcdctl %s is not available: %s", r.name, r.noCtl)
 			}
 			test(t, e)
 		})
@@ -72,7 +72,10 @@ func table() string {
 	}
 	for _, r := range releases {
 		if r.absent != "" {
-			fmt.Fprintf(&b, "\n%s is not available: %s\n", r.name, r.absent)
+			fmt.Fprintf(&b, "\netcd %s is not available: %s\n", r.name, r.absent)
+		}
+		if r.noCtl != "" {
+			fmt.Fprintf(&b, "\netcdctl %s is not available: %s\n", r.name, r.noCtl)
 		}
 	}
 	return b.String()

@@ -71,30 +71,57 @@ func TestTheDeathOfAnOwnerLetsTheNextInWhateverKindTheyAre(t *testing.T) {
 	})
 }
 
+// inPairs returns a line of two others, two of ours, and so on.
+func inPairs(others []kind) []kind {
+	var line []kind
+	for i := range ours {
+		for _, camp := range [][]kind{others, ours} {
+			line = append(line, camp[i%len(camp)], camp[(i+1)%len(camp)])
+		}
+	}
+	return line
+}
+
 func TestTheDeathOfWaitersLetsNobodyInEarly(t *testing.T) {
-	for title, first := range map[string]int{"ours die": 2, "the others die": 1} {
+	for title, c := range map[string]struct {
+		line  func(others []kind) []kind
+		first int // to die; then every second one
+	}{
+		"ours die":        {alternating, 2},
+		"the others die":  {alternating, 1},
+		"half of both do": {inPairs, 1}, // so that ours come behind one of others, and the other way round
+	} {
 		t.Run(title, func(t *testing.T) {
 			shared(t, func(t *testing.T, e *etcd, others []kind) {
-				line := newQueue(t, e).joined(t, alternating(others))
+				line := newQueue(t, e).joined(t, c.line(others))
 				line[0].awaitTurn(t)
-				for i := first; i < len(line); i += 2 {
+				for i := c.first; i < len(line); i += 2 {
 					line[i].die(t)
 				}
-				for _, p := range line[1:] {
-					if !p.dead.Load() {
-						p.waits(t)
-					}
-				}
-				line[0].leave(t)
-				for _, p := range line[1:] {
-					if !p.dead.Load() {
-						p.awaitTurn(t)
-						p.leave(t)
-					}
-				}
+				line[0].outlast(t, line[1:])
 			})
 		})
 	}
+}
+
+// outlast has an owner leave, and then each of the others that are alive, while those behind
+// it wait.
+func (p *place) outlast(t *testing.T, others []*place) {
+	t.Helper()
+	for i, next := range others {
+		if next.dead.Load() {
+			continue
+		}
+		for _, later := range others[i:] {
+			if !later.dead.Load() {
+				later.waits(t)
+			}
+		}
+		p.leave(t)
+		next.awaitTurn(t)
+		p = next
+	}
+	p.leave(t)
 }
 
 func TestAKilledProcessBlocksOthersOnlyUntilItsLeaseRunsOut(t *testing.T) {
