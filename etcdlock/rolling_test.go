@@ -52,7 +52,9 @@ func TestHoldsAndLinesSurviveTheRestartOfAllMembersOneByOne(t *testing.T) {
 				l.second = b.wait(within(t), t, k.open(second, name), 2)
 				lines = append(lines, l)
 			}
+			renewed := renewing(t, holder)
 			roll(t, cluster, end)
+			require.NoError(t, renewed())
 			for _, l := range lines {
 				l.requireOrder(t)
 			}
@@ -61,6 +63,27 @@ func TestHoldsAndLinesSurviveTheRestartOfAllMembersOneByOne(t *testing.T) {
 			}
 			requireNothingLeft(t, cluster.Client(t))
 		})
+	}
+}
+
+// renewing renews all the time, rather than once in a third of the TTL, until the function that
+// it returns is called, which says what came of it.
+func renewing(t *testing.T, s *session.Session) (stop func() error) {
+	ctx, cancel := context.WithCancel(within(t))
+	end := make(chan error, 1)
+	go func() {
+		var err error
+		for err == nil && ctx.Err() == nil {
+			err = s.Renew(ctx)
+		}
+		end <- err
+	}()
+	return func() error {
+		cancel()
+		if err := <-end; !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
 	}
 }
 
