@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -60,6 +62,22 @@ var troubles = []trouble{
 		return n.cluster.Refuse(methods[n.random.IntN(2)], rpctypes.ErrTooManyRequests, embedtest.Times(10)).Heal
 	}},
 	{"unanswered renewals", func(n *nemesis, _ context.Context) func() { return n.cluster.DropKeepAlives().Heal }},
+	{"late renewals", func(n *nemesis, _ context.Context) func() {
+		return n.cluster.Delay("LeaseKeepAlive", ttl/2).Heal
+	}},
+	{"late events", func(n *nemesis, _ context.Context) func() {
+		return n.cluster.Delay("Watch", time.Duration(n.random.IntN(500))*time.Millisecond, embedtest.Times(10)).Heal
+	}},
+	{"no space", func(n *nemesis, ctx context.Context) func() {
+		bounded, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if server := n.member().Server(); server != nil { // it may be down
+			_, _ = server.Alarm(bounded, &etcdserverpb.AlarmRequest{
+				Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE,
+			})
+		}
+		return n.disarm
+	}},
 	{"swallowed events", func(n *nemesis, _ context.Context) func() {
 		return n.cluster.SwallowWatchEvents(embedtest.Times(3)).Heal
 	}},
@@ -132,12 +150,29 @@ func (n *nemesis) torment(ctx context.Context) {
 			n.log("%v %s", time.Duration(n.history.now()).Round(time.Millisecond), t.name)
 			mend = append(mend, t.make(n, ctx))
 		}
-		wait(ctx, time.Duration(100+n.random.IntN(1500))*time.Millisecond)
+		wait(ctx, time.Duration(100+n.random.IntN(3000))*time.Millisecond)
+		var mending sync.WaitGroup // one may need another: etcd takes orders with a majority only
 		for _, f := range mend {
-			f()
+			mending.Go(f)
 		}
+		mending.Wait()
 		wait(ctx, time.Duration(n.random.IntN(500))*time.Millisecond)
 	}
+}
+
+// disarm lets etcd write again, whatever it takes to reach it.
+func (n *nemesis) disarm() {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		bounded, stop := context.WithTimeout(ctx, time.Second)
+		_, err := n.admin.AlarmDisarm(bounded, &clientv3.AlarmMember{})
+		stop()
+		if err == nil {
+			return
+		}
+	}
+	n.must(ctx.Err())
 }
 
 func wait(ctx context.Context, d time.Duration) {

@@ -25,7 +25,7 @@ var (
 
 // stormLasts is for how long things go wrong in one storm. Longer ones take the checker
 // longer than they tell more.
-const stormLasts = 6 * time.Second
+const stormLasts = 8 * time.Second
 
 // Whatever goes wrong, nobody believes in a lock beside somebody else, and afterwards
 // everything works and nothing is left.
@@ -52,7 +52,7 @@ func storm(t *testing.T, seed uint64) {
 	size := 1 + 2*random.IntN(2)
 	cluster := embedtest.Start(t, embedtest.WithSize(size))
 	h := newHistory(t)
-	workers := make([]*worker, 3+random.IntN(6))
+	workers := make([]*worker, 3+random.IntN(14))
 	for i := range workers {
 		client, link := cluster.Link(t)
 		workers[i] = newWorker(i, client, link, h, seed)

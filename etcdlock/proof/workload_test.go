@@ -118,8 +118,8 @@ func (w *worker) take(ctx context.Context) (s step, h *etcdlock.Hold, err error)
 // use holds the lock for a while, looking at it all the time, and writes under it.
 func (w *worker) use(ctx context.Context, b *belief, h *etcdlock.Hold) {
 	until := time.Now().Add(time.Duration(w.random.IntN(40)) * time.Millisecond)
-	if w.random.IntN(20) == 0 {
-		until = until.Add(ttl) // long enough to lose it
+	if w.random.IntN(8) == 0 { // long enough to lose it
+		until = until.Add(ttl + time.Duration(w.random.Int64N(int64(ttl))))
 	}
 	if b.step.weight == exclusive && len(b.step.names) == 1 {
 		w.write(ctx, b, h)
