@@ -175,8 +175,9 @@ func (e *Election) line(ctx context.Context) ([]Leader, error) {
 //
 // Trouble with etcd is waited out; only if the history of the time in between has been
 // compacted, changes that have been undone or overtaken meanwhile are not seen. An error is
-// yielded, with a zero Leader, if etcd refuses to be read (permission denied); it goes on trying with pauses,
-// unless the loop is left. It costs one read, one watch, and another read about every 10 s.
+// yielded, with a zero Leader, if etcd refuses to be read (permission denied); it goes on
+// trying with pauses, unless the loop is left. It costs one read, one watch, and another read
+// about every 10 s.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if e.err != nil {

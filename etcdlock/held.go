@@ -36,10 +36,10 @@ func holdsOf(ctx context.Context, covers func(cover) bool) iter.Seq[*Hold] {
 	}
 }
 
-// RequireHeld returns nil if ctx comes from a hold of the lock called name that has not
-// ended: if it is the context that Do gave to its function, that Hold.Context or the Lock of
-// a ReentrantLock returned, or one derived from it. Otherwise the error wraps [ErrNotHeld], or says how the
-// hold ended ([ErrLost], [ErrUnlocked], [ErrClosed]).
+// RequireHeld returns nil if ctx comes from a hold of the lock called name that has not ended:
+// if it is the context that Do gave to its function, that Hold.Context or the Lock of a
+// ReentrantLock returned, or one derived from it. Otherwise the error wraps [ErrNotHeld], or
+// says how the hold ended ([ErrLost], [ErrUnlocked], [ErrClosed]).
 //
 // It is an assertion for code that must only be called under a lock, whoever took it, shared
 // or not. It makes no request. What must not happen after a loss still needs the guard or the

@@ -157,10 +157,10 @@ func (h *Hold) ensure(ctx context.Context, d time.Duration) error {
 	return h.Err()
 }
 
-// Guard returns a comparison that makes an etcd transaction take effect only while this
-// hold exists on the server, whatever this process believes. For a transaction that
-// consists of nothing else, [Hold.Txn] tells a loss from other failed comparisons. If the hold
-// has several keys (of a Multi, of AnyN, of a numbered permit), it is about the first only: use Guards.
+// Guard returns a comparison that makes an etcd transaction take effect only while this hold
+// exists on the server, whatever this process believes. For a transaction that consists of
+// nothing else, [Hold.Txn] tells a loss from other failed comparisons. If the hold has several
+// keys (of a Multi, of AnyN, of a numbered permit), it is about the first only: use Guards.
 func (h *Hold) Guard() clientv3.Cmp { return h.claim.Guards()[0] }
 
 // Guards returns one comparison for every key of the hold, to be given to a transaction
@@ -178,10 +178,11 @@ func (h *Hold) Slot() (number int, ok bool) { return max(h.slot, 0), h.slot >= 0
 // Unlock ends the hold and lets the next in line have the lock: one round trip. Only the
 // first call does anything; later ones return nil.
 //
-// If the hold had been lost, or its session is lost before the release is confirmed, the
-// error wraps [ErrLost] (or [ErrClosed]), and nothing of a new owner's is touched. If etcd does not answer before ctx ends, the error wraps ctx's,
-// and the session goes on releasing in the background until that is confirmed or its
-// lease is over. Even if ctx is over, or ends with the hold, etcd gets a quarter of a second.
+// If the hold had been lost, or its session is lost before the release is confirmed, the error
+// wraps [ErrLost] (or [ErrClosed]), and nothing of a new owner's is touched. If etcd does not
+// answer before ctx ends, the error wraps ctx's, and the session goes on releasing in the
+// background until that is confirmed or its lease is over. Even if ctx is over, or ends with
+// the hold, etcd gets a quarter of a second.
 //
 // With [WithMinHold], and before that time is over, it returns at once all the same, but the
 // lock stays taken until then; that costs two round trips.

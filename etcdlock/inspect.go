@@ -28,8 +28,8 @@ type Place struct {
 	Token   Token
 	Holding bool
 	Kind    string // "exclusive", "shared", "permit" or "candidate"; others' keys count as exclusive
-	// Owner says who it is. For a candidate of an election, and for keys of other programs, it is zero, and
-	// Value says what there is to say.
+	// Owner says who it is. For a candidate of an election, and for keys of other programs, it
+	// is zero, and Value says what there is to say.
 	Owner    fairqueue.Owner
 	Value    string
 	Weight   int64 // of permits
@@ -44,10 +44,10 @@ type Place struct {
 // inspections is how many leases are asked about at a time.
 const inspections = 16
 
-// Inspect reads who holds the lock of that name and who waits for it, in order: one read,
-// and one request for each lease there is. Give the options that the lock is made with
-// ([WithNamespace], [AtPrefix]). It needs no session, and works for every kind of lock; a Multi or Striped is
-// several names.
+// Inspect reads who holds the lock of that name and who waits for it, in order: one read, and
+// one request for each lease there is. Give the options that the lock is made with
+// ([WithNamespace], [AtPrefix]). It needs no session, and works for every kind of lock; a Multi
+// or Striped is several names.
 func Inspect(ctx context.Context, client *clientv3.Client, name string, opts ...Option) (Queue, error) {
 	q, err := inspect(ctx, client, name, opts)
 	return q, failed("inspect", name, err)
@@ -103,12 +103,12 @@ func leaseTTLs(ctx context.Context, client *clientv3.Client, entries []fairqueue
 	return ttls
 }
 
-// ForceRelease removes one place, found with [Inspect], from its queue: the next in line
-// gets the lock. It is an operator's tool, for a holder that is stuck but keeps its session alive. The holder
-// is told that it has lost the lock, within milliseconds if it has had it for a second; what
-// it writes with its guard or token is refused from then on, but nothing can keep it
-// from what has no such protection. One round trip. If the key is not that
-// of the token any more, nothing happens, and the error wraps [ErrStale].
+// ForceRelease removes one place, found with [Inspect], from its queue: the next in line gets
+// the lock. It is an operator's tool, for a holder that is stuck but keeps its session alive.
+// The holder is told that it has lost the lock, within milliseconds if it has had it for a
+// second; what it writes with its guard or token is refused from then on, but nothing can keep
+// it from what has no such protection. One round trip. If the key is not that of the token any
+// more, nothing happens, and the error wraps [ErrStale].
 func ForceRelease(ctx context.Context, client *clientv3.Client, key string, token Token) error {
 	var found bool
 	err := session.Retry(ctx, func(ctx context.Context) error {

@@ -70,10 +70,11 @@ func (m *Multi) With(opts ...Option) *Multi {
 }
 
 // Lock waits until it has all the locks. If all are free that is one round trip and one raft
-// entry, and for more than 64 (42 readers) a read or two more. If not, it waits for one after the other, and there is one
-// read more at the end. Errors are as for [Mutex.Lock], and a [*TooManyError] if there are more
-// than 128, etcd's default limit for a transaction, or than this etcd allows. If ctx comes from a
-// reader's hold of a part that is to be taken exclusively, the error wraps [ErrUpgrade].
+// entry, and for more than 64 (42 readers) a read or two more. If not, it waits for one after
+// the other, and there is one read more at the end. Errors are as for [Mutex.Lock], and a
+// [*TooManyError] if there are more than 128, etcd's default limit for a transaction, or than
+// this etcd allows. If ctx comes from a reader's hold of a part that is to be taken
+// exclusively, the error wraps [ErrUpgrade].
 func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
 		if m.upgrades(ctx) {

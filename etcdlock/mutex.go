@@ -30,12 +30,12 @@ func NewMutex(src session.Source, name string, opts ...Option) *Mutex {
 // Lock waits in line until it has the lock or ctx ends: one round trip if the lock is
 // free. ctx bounds the wait, not the hold.
 //
-// The error is an [*Error] that wraps ctx's error if that ended; [ErrLost] if the
-// session, or the place in line, was lost meanwhile (with a session.Keeper the next
-// call has a new session); [ErrClosed] if the session was closed; [ErrInvalidName]; or
-// etcd's refusal (permission denied, no space). With a session.Keeper that has to create a
-// session, and no deadline in ctx, it gives up after 10 s. Other trouble that may pass, such as a member
-// that is down, a change of leader or too many requests, is not reported but waited out.
+// The error is an [*Error] that wraps ctx's error if that ended; [ErrLost] if the session, or
+// the place in line, was lost meanwhile (with a session.Keeper the next call has a new
+// session); [ErrClosed] if the session was closed; [ErrInvalidName]; or etcd's refusal
+// (permission denied, no space). With a session.Keeper that has to create a session, and no
+// deadline in ctx, it gives up after 10 s. Other trouble that may pass, such as a member that
+// is down, a change of leader or too many requests, is not reported but waited out.
 func (m *Mutex) Lock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
 		return ticketClaim(m.queue.Join(ctx, fairqueue.Exclusive))

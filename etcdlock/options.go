@@ -96,11 +96,11 @@ func WithPriority(priority int) Option {
 }
 
 // WithHealthCheck makes [Election.Run] call check before each term and then every so often
-// during it. If it returns an error, the term ends as if it had been lost, with
-// [ErrUnhealthy] as the cause of the callback's context, and Run campaigns again only when
-// check succeeds, asking every so often. Its context ends after the same time, or with the term; a check
-// that has not returned by then counts as failed, and is not called again until it has. The default is no check. It
-// panics if every is not positive or check is nil.
+// during it. If it returns an error, the term ends as if it had been lost, with [ErrUnhealthy]
+// as the cause of the callback's context, and Run campaigns again only when check succeeds,
+// asking every so often. Its context ends after the same time, or with the term; a check that
+// has not returned by then counts as failed, and is not called again until it has. The default
+// is no check. It panics if every is not positive or check is nil.
 func WithHealthCheck(every time.Duration, check func(context.Context) error) Option {
 	if every <= 0 || check == nil {
 		panic("etcdlock: a health check needs a function and a positive interval")

@@ -17,9 +17,10 @@ type ReentrantLock struct {
 	prefix string
 }
 
-// Reentrant returns l, a [Mutex] (or stripe) or a [RWMutex], of which this is the exclusive side, as a lock that can
-// be entered again. Others panic: two readers, or holders of permits, are not one. All values
-// of one name are the same lock, and can be entered through each other's contexts.
+// Reentrant returns l, a [Mutex] (or stripe) or a [RWMutex], of which this is the exclusive
+// side, as a lock that can be entered again. Others panic: two readers, or holders of permits,
+// are not one. All values of one name are the same lock, and can be entered through each
+// other's contexts.
 func Reentrant(l Locker) *ReentrantLock {
 	switch l := l.(type) {
 	case *Mutex:

@@ -17,12 +17,12 @@ const (
 	longCampaignRetry = 10 * time.Second
 )
 
-// Run stands as a candidate for as long as ctx lasts: it campaigns with value, calls lead
-// while it leads, resigns when lead has returned, and campaigns again. lead's context ends
-// with ctx, with the term (at the session's deadline at the latest, before anybody else can
-// lead), or when the health check fails ([WithHealthCheck]); its cause says why. lead must return then: the
-// session is kept alive until it has, so a leader that is slow to stop delays the next
-// one rather than working beside it, unless etcd cannot be reached.
+// Run stands as a candidate for as long as ctx lasts: it campaigns with value, calls lead while
+// it leads, resigns when lead has returned, and campaigns again. lead's context ends with ctx,
+// with the term (at the session's deadline at the latest, before anybody else can lead), or
+// when the health check fails ([WithHealthCheck]); its cause says why. lead must return then:
+// the session is kept alive until it has, so a leader that is slow to stop delays the next one
+// rather than working beside it, unless etcd cannot be reached.
 //
 // Run returns only
 //
@@ -35,9 +35,9 @@ const (
 //     of a Keeper is lost, the name is invalid, or etcd refuses (permission denied, no space).
 //
 // It campaigns again after a pause of half a second, give or take half of it, when lead has
-// returned nil, whether or not it resigned itself; when the term was lost, whatever lead returned then; and when the
-// health check has failed, as soon as it succeeds. Failures that may pass are tried again after 0.1 s to 10 s. For
-// this src should be a session.Keeper.
+// returned nil, whether or not it resigned itself; when the term was lost, whatever lead
+// returned then; and when the health check has failed, as soon as it succeeds. Failures that
+// may pass are tried again after 0.1 s to 10 s. For this src should be a session.Keeper.
 func (e *Election) Run(ctx context.Context, value string, lead func(ctx context.Context, t *Term) error) error {
 	retry := campaignRetry
 	health := &healthCheck{check: e.opts.health, every: e.opts.every, turn: make(chan struct{}, 1)}

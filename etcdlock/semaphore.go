@@ -89,11 +89,12 @@ func (s *Semaphore) permits(ctx context.Context, op string, n int64, join func(c
 
 var errSlots = errors.New("with slots only one permit can be taken at a time")
 
-// Resize changes the number of permits, for good and for all its users, whatever size they
-// gave to NewSemaphore: who goes by a replaced size goes by the new one. Waiters get what
-// is new at once, in order. If there are fewer, no permit is taken away, and none is
-// granted until enough have been given back; who waits for more than there are gets a
-// [*SizeError], at once if it is next in line, and within about 10 s otherwise. Holders who want to know follow Sizes. One read and one transaction.
+// Resize changes the number of permits, for good and for all its users, whatever size they gave
+// to NewSemaphore: who goes by a replaced size goes by the new one. Waiters get what is new at
+// once, in order. If there are fewer, no permit is taken away, and none is granted until enough
+// have been given back; who waits for more than there are gets a [*SizeError], at once if it is
+// next in line, and within about 10 s otherwise. Holders who want to know follow Sizes. One
+// read and one transaction.
 func (s *Semaphore) Resize(ctx context.Context, size int64) error {
 	err := s.err
 	if err == nil {

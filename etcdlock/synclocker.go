@@ -11,9 +11,9 @@ import (
 // lockAgain is the pause after a Lock of NewLocker has failed, give or take half.
 const lockAgain = time.Second
 
-// NewLocker returns l as a sync.Locker, for code that wants one. A sync.Locker has no way
-// to say that it failed or was lost, so that is told to trouble, which decides what to do about it: log it,
-// cancel a context, end the process. It must not be nil.
+// NewLocker returns l as a sync.Locker, for code that wants one. A sync.Locker has no way to
+// say that it failed or was lost, so that is told to trouble, which decides what to do about
+// it: log it, cancel a context, end the process. It must not be nil.
 //
 // Lock calls trouble if it cannot get the lock (the session is closed, etcd refuses), and tries
 // again about a second later, for ever: when it returns, the lock is held. trouble is also

@@ -15,9 +15,9 @@ type Term struct {
 	ticket *fairqueue.Ticket
 }
 
-// Proclaim replaces the value that others see, without an interruption of the term: one
-// round trip, one raft entry. If the term is over, the error says how, and nothing happens. If ctx ends
-// before etcd answers, the value may or may not have been replaced.
+// Proclaim replaces the value that others see, without an interruption of the term: one round
+// trip, one raft entry. If the term is over, the error says how, and nothing happens. If ctx
+// ends before etcd answers, the value may or may not have been replaced.
 func (t *Term) Proclaim(ctx context.Context, value string) error {
 	err := t.Err()
 	if err == nil {
@@ -32,10 +32,10 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 // Stop what the leader does before.
 func (t *Term) Resign(ctx context.Context) error { return t.Unlock(ctx) }
 
-// Transfer ends the term and makes the first waiting candidate with the given value the
-// leader, in one transaction, so that nobody else leads in between, not even those who have waited longer; they
-// are in line behind again. Stop what the leader does before. One read and one transaction,
-// again if candidates come or go meanwhile.
+// Transfer ends the term and makes the first waiting candidate with the given value the leader,
+// in one transaction, so that nobody else leads in between, not even those who have waited
+// longer; they are in line behind again. Stop what the leader does before. One read and one
+// transaction, again if candidates come or go meanwhile.
 //
 // If there is no such candidate, the error wraps [ErrNotWaiting]; if a candidate of another
 // program, which cannot be asked to step back, is ahead of it, [ErrForeign]. Then the term goes

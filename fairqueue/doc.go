@@ -53,11 +53,11 @@
 //	<prefix>/size/<size>-<largest size ever>     size of a semaphore; without a lease
 //	<prefix>!/slot/<number>/x<lease>-<slot>      owner of a number, a queue of its own
 //
-// This is a wire format. Any other key directly under the prefix counts as a
-// ticket too, one that blocks shared ones unless its name begins with s, and takes all permits. So the queue can be
-// shared, safely and in order, with etcd's own concurrency package, its lock
-// service and etcdctl, which use <prefix>/<lease> and see our keys as tickets, too.
-// Keys further down belong to other queues and are passed over.
+// This is a wire format. Any other key directly under the prefix counts as a ticket too, one
+// that blocks shared ones unless its name begins with s, and takes all permits. So the queue
+// can be shared, safely and in order, with etcd's own concurrency package, its lock service and
+// etcdctl, which use <prefix>/<lease> and see our keys as tickets, too. Keys further down
+// belong to other queues and are passed over.
 //
 // Names are used again rather than made afresh, because deleted keys stay in
 // etcd's index until a compaction and every range walks over them. The value

@@ -73,12 +73,12 @@ func (s space) agree(kvs []*mvccpb.KeyValue, size int64) error {
 	return nil
 }
 
-// Resize changes the size of the semaphore at the queue, for good and for everybody: one
-// read and one transaction, again if somebody else does the same. If there are more permits
-// then, waiters get them at once, in order. If there are fewer, nobody's is taken away, but
-// no more are granted until enough have been given back; waiters for more than there are
-// fail. Who still uses a replaced size goes by the new one; the last 32 of them are remembered. A size that
-// is not positive panics.
+// Resize changes the size of the semaphore at the queue, for good and for everybody: one read
+// and one transaction, again if somebody else does the same. If there are more permits then,
+// waiters get them at once, in order. If there are fewer, nobody's is taken away, but no more
+// are granted until enough have been given back; waiters for more than there are fail. Who
+// still uses a replaced size goes by the new one; the last 32 of them are remembered. A size
+// that is not positive panics.
 func (q *Queue) Resize(ctx context.Context, size int64) error {
 	if size <= 0 {
 		panic("etcdlock: the size of a semaphore must be positive")

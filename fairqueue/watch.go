@@ -163,11 +163,10 @@ func refused(err error) bool {
 func around(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // Lost blocks until the ticket is known to be lost, and returns an error that wraps
-// [session.ErrLost], or until ctx is over, and returns ctx's error. It hears of a
-// deletion of the key within milliseconds, through one watch on it, and about every
-// 10 s it reads the key and starts another. Trouble with the watch is no loss: then Lost looks, and watches again.
-// An error of another kind says that etcd does not let it look. It runs in the
-// caller's goroutine.
+// [session.ErrLost], or until ctx is over, and returns ctx's error. It hears of a deletion of
+// the key within milliseconds, through one watch on it, and about every 10 s it reads the key
+// and starts another. Trouble with the watch is no loss: then Lost looks, and watches again. An
+// error of another kind says that etcd does not let it look. It runs in the caller's goroutine.
 func (t *Ticket) Lost(ctx context.Context) error {
 	w := t.watcher()
 	o := t.ownKey()
