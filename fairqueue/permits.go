@@ -261,8 +261,7 @@ func (t *Ticket) wakeNext(ctx context.Context) error {
 		return nil
 	}
 	if t.permit.peak > t.permit.size {
-		// All who have a permit now, those ahead of it and t, have it within the new size.
-		t.queue.forgetPeak(ctx, t.session)
+		t.queue.forgetPeak(ctx, t.session, t.me)
 	}
 	if t.seen == t.me.revision {
 		return nil

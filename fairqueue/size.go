@@ -132,8 +132,10 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64)
 }
 
 // forgetPeak notes that nobody has a permit from before a reduction any more: from then on
-// those who wait one behind the other need not watch all. If it fails, the next one does it.
-func (q *Queue) forgetPeak(ctx context.Context, s *session.Session) {
+// those who wait one behind the other need not watch all. It is for a ticket that has been granted:
+// if it joined after the reduction, so did all behind it, and those ahead of it and itself are
+// within the new size. If it fails, the next one does it.
+func (q *Queue) forgetPeak(ctx context.Context, s *session.Session, granted entry) {
 	folder := q.space.sizes().all()
 	_ = s.Call(ctx, func(ctx context.Context) error {
 		old, err := s.Client().Get(ctx, folder.first, clientv3.WithRange(folder.end))
@@ -142,7 +144,7 @@ func (q *Queue) forgetPeak(ctx context.Context, s *session.Session) {
 		}
 		key := string(old.Kvs[0].Key)
 		size, peak, ok := q.space.sizeOf(key)
-		if !ok || size == peak {
+		if !ok || size == peak || old.Kvs[0].CreateRevision > granted.revision {
 			return nil
 		}
 		_, err = s.Client().Txn(ctx).
