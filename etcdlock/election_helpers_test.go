@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,11 +230,13 @@ func values(leaders []etcdlock.Leader) []string {
 type observation struct {
 	first <-chan etcdlock.Leader   // one value, at once
 	all   <-chan []etcdlock.Leader // one value, at the end
+	count *atomic.Int64            // of states so far
 }
 
 // observing observes in the background until there is a leader of that value.
 func observing(ctx context.Context, e *etcdlock.Election, last string) observation {
 	first, all := make(chan etcdlock.Leader, 1), make(chan []etcdlock.Leader, 1)
+	var count atomic.Int64
 	go func() {
 		var seen []etcdlock.Leader
 		for leader, err := range e.Observe(ctx) {
@@ -243,13 +246,14 @@ func observing(ctx context.Context, e *etcdlock.Election, last string) observati
 			if seen = append(seen, leader); len(seen) == 1 {
 				first <- leader
 			}
+			count.Add(1)
 			if leader.Value == last {
 				break
 			}
 		}
 		all <- seen
 	}()
-	return observation{first, all}
+	return observation{first, all, &count}
 }
 
 // passes tells the transaction that passes a term on from a resignation: it is about two

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -39,6 +40,8 @@ func TestObserveTellsEveryChangeInOrder(t *testing.T) {
 		next := inLine(t, client, two, "two "+strconv.Itoa(i), 2)
 		resign(t, first)
 		resign(t, awaitTerm(t, "the other", next))
+		// What is compacted before it has been told cannot be told.
+		require.Eventually(t, func() bool { return seen.count.Load() == int64(1+4*(i+1)) }, patience, time.Millisecond)
 		_, err := cluster.Compact(within(t))
 		require.NoError(t, err)
 	}
