@@ -46,6 +46,7 @@
 // it is Go's monotonic clock, which on some systems stops during a suspension;
 // after one, a loss may then be noticed late. Timers stop during a suspension
 // on every system, so after one Done may close late, but Err is right.
+// [WithClock] replaces the clock in tests that run in virtual time.
 //
 // # States
 //

@@ -5,13 +5,7 @@ import "time"
 // WithMonotonicClock lets tests run in virtual time, which moves only Go's own
 // clock.
 func WithMonotonicClock() Option {
-	return optionFunc(func(o *options) { o.now = monotonicClock() })
-}
-
-// WithClock replaces the session's clock. Timers keep to Go's: a jump of this
-// clock alone is what a suspended machine sees when it wakes up.
-func WithClock(now func() time.Duration) Option {
-	return optionFunc(func(o *options) { o.now = now })
+	return WithClock(monotonicClock())
 }
 
 // ClaimedPrefixes returns the size of the table behind Claim.

@@ -58,6 +58,28 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
+// WithClock replaces the clock by which the session tells how long it may still trust its
+// lease. It is for tests in virtual time: inside a testing/synctest bubble only Go's own
+// clock moves as the test wants,
+//
+//	start := time.Now() // inside the bubble
+//	session.WithClock(func() time.Duration { return time.Since(start) })
+//
+// now returns the time that has passed since a fixed but arbitrary instant. It must never
+// go back, must run as fast as the server's clock does, and may be called by many
+// goroutines at a time. In production it must also count the time during which the machine
+// is suspended, which the default does on Linux (see Clock in the package documentation) and
+// time.Since does not: with a clock that stands still meanwhile, a holder goes on believing
+// in a lock that somebody else has. Timers keep to Go's clock in any case. A nil now is the
+// default.
+func WithClock(now func() time.Duration) Option {
+	return optionFunc(func(o *options) {
+		if now != nil {
+			o.now = now
+		}
+	})
+}
+
 func collect(opts []Option) options {
 	o := options{ttl: defaultTTL, logger: slog.New(slog.DiscardHandler), now: systemClock()}
 	for _, opt := range opts {

@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,6 +77,20 @@ func TestMarginThatMakesNoSenseIsRefusedAndLeavesNoLease(t *testing.T) {
 			require.Zero(t, f.leaseCount())
 		})
 	}
+}
+
+func TestTheClockIsTheCallersOrTheDefault(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		var asked atomic.Int64
+		s := open(t, f, session.WithClock(func() time.Duration { asked.Add(1); return time.Hour }))
+		before := asked.Load()
+		require.NoError(t, s.Err())
+		require.Greater(t, asked.Load(), before)
+	})
+	s, err := session.New(context.Background(), newFake().client(), session.WithClock(nil))
+	require.NoError(t, err)
+	require.NoError(t, s.Err())
+	require.NoError(t, s.Close(context.Background()))
 }
 
 func TestNilClientAndContextPanic(t *testing.T) {
