@@ -27,6 +27,9 @@ func story(ctx context.Context, e *stage.Etcd) error {
 	if err != nil {
 		return err
 	}
+	if err := e.Meet(ctx, "door", 3); err != nil {
+		return err
+	}
 	e.Printf("%s: %s\n", stays.Name, <-stays.Lines)
 	polite.Leave()
 	if err := errors.Join(polite.Wait(), stays.Kill()); err != nil {
@@ -35,7 +38,7 @@ func story(ctx context.Context, e *stage.Etcd) error {
 	if err := stays.Wait(); err == nil {
 		return errors.New("a killed process ended well")
 	}
-	answer, err := e.Client.Get(ctx, e.Prefix, clientv3.WithPrefix())
+	answer, err := e.Client.Get(ctx, e.Prefix+"guests/", clientv3.WithPrefix())
 	if err != nil {
 		return err
 	}
@@ -48,10 +51,13 @@ func guest(ctx context.Context, e *stage.Etcd) error {
 	if err := e.Job(&word); err != nil {
 		return err
 	}
-	if _, err := e.Client.Put(ctx, fmt.Sprintf("%s%q", e.Prefix, word), ""); err != nil {
+	if _, err := e.Client.Put(ctx, fmt.Sprintf("%sguests/%q", e.Prefix, word), ""); err != nil {
 		return err
 	}
 	e.Printf("%q\n", word)
+	if err := e.Meet(ctx, "door", 3); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	return ctx.Err()
 }
