@@ -52,7 +52,12 @@ func newOurs(ctx context.Context, c *clientv3.Client, name string) (contender, e
 	if err != nil {
 		return contender{}, err
 	}
-	m := etcdlock.NewMutex(s, name)
+	one := ourContender(etcdlock.NewMutex(s, name))
+	one.close = s.Close
+	return one, nil
+}
+
+func ourContender(m etcdlock.Locker) contender {
 	return contender{
 		lock: func(ctx context.Context) (func(context.Context) error, error) {
 			h, err := m.Lock(ctx)
@@ -67,8 +72,7 @@ func newOurs(ctx context.Context, c *clientv3.Client, name string) (contender, e
 			}
 			return nil
 		},
-		close: s.Close,
-	}, nil
+	}
 }
 
 func newTheirs(ctx context.Context, c *clientv3.Client, name string) (contender, error) {
@@ -76,7 +80,12 @@ func newTheirs(ctx context.Context, c *clientv3.Client, name string) (contender,
 	if err != nil {
 		return contender{}, err
 	}
-	m := concurrency.NewMutex(s, "concurrency/"+name)
+	one := theirContender(concurrency.NewMutex(s, "concurrency/"+name))
+	one.close = func(context.Context) error { return s.Close() }
+	return one, nil
+}
+
+func theirContender(m *concurrency.Mutex) contender {
 	return contender{
 		lock: func(ctx context.Context) (func(context.Context) error, error) {
 			if err := m.Lock(ctx); err != nil {
@@ -90,8 +99,7 @@ func newTheirs(ctx context.Context, c *clientv3.Client, name string) (contender,
 			}
 			return nil
 		},
-		close: func(context.Context) error { return s.Close() },
-	}, nil
+	}
 }
 
 // deployment is a cluster to measure on.

@@ -64,8 +64,9 @@ func create(ctx context.Context, tickets []*Ticket, conditions []clientv3.Cmp, t
 	for i, t := range tickets {
 		otherwise[i] = t.own()
 	}
+	request := session.Transaction{If: conditions, Then: then, Else: otherwise, Apart: string(tickets[0].queue.space)}
 	err = s.Call(ctx, func(ctx context.Context) (err error) {
-		answer, err = s.Client().Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
+		answer, err = commit(ctx, s, request, len(tickets))
 		if session.Doubtful(err) {
 			for _, t := range tickets {
 				t.unanswered++
@@ -86,6 +87,15 @@ func create(ctx context.Context, tickets []*Ticket, conditions []clientv3.Cmp, t
 		return answer, false, nil
 	}
 	return answer, true, findAgain(tickets, answer)
+}
+
+// commit sends what concerns that many tickets. What is about several goes out alone: it stands
+// in several queues, and may be as large as a transaction can be.
+func commit(ctx context.Context, s *session.Session, t session.Transaction, tickets int) (*clientv3.TxnResponse, error) {
+	if tickets > 1 {
+		return s.Client().Txn(ctx).If(t.If...).Then(t.Then...).Else(t.Else...).Commit()
+	}
+	return s.Commit(ctx, t)
 }
 
 // findAgain looks for the tickets of an earlier attempt where a later one found some key

@@ -32,6 +32,7 @@
 //  8. Tickets of a group have one revision and stand in different queues. A wait is always for a
 //     lower revision, so groups cannot wait for each other in a circle. No two tickets
 //     of one queue ever have the same revision.
+//     So what goes out together carries at most one join per queue, and leaves come first.
 //  9. A ticket for permits owns exactly if the weights of all ahead of it, waiting or not, and its own are
 //     no more than the size. Those ahead can only vanish, so it goes on to own; and since
 //     who waits counts as well, nobody is overtaken.
@@ -84,6 +85,10 @@
 //	Share, Set                         1                                  1
 //	PassTo, Resize                     1 read + 1                         1
 //	Linger                             2                                  2
+//
+// These are the requests of a lone caller. Joins, tries and leaves of single tickets that
+// goroutines of one session ask for while requests are under way go out together, up to 64 in
+// one request and one raft entry; see session.Session.Commit.
 //
 // The one-key read is saved if nothing has happened between join and watch. A look
 // costs the server 0.2 µs per ticket in the queue (0.6 µs before etcd 3.7), and is

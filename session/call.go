@@ -67,6 +67,9 @@ func Doubtful(err error) bool {
 	if errors.As(err, new(unsure)) {
 		return true
 	}
+	if errors.As(err, new(unsent)) {
+		return false
+	}
 	switch codeOf(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.NotFound,
 		codes.FailedPrecondition, codes.OutOfRange, codes.ResourceExhausted, codes.Unimplemented:

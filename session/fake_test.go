@@ -173,8 +173,6 @@ func (f *fake) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.Lease
 	return &clientv3.LeaseRevokeResponse{}, err
 }
 
-// Txn understands what a sweep sends: reads of one key each, and deletions of one
-// key each, as nested transactions with one condition.
 func (f *fake) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.CallOption) (*etcdserverpb.TxnResponse, error) {
 	f.mu.Lock()
 	f.txns = append(f.txns, r)
@@ -189,34 +187,48 @@ func (f *fake) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.Ca
 			return nil, err
 		}
 	}
-	answer := &etcdserverpb.TxnResponse{Succeeded: true}
+	var answer *etcdserverpb.TxnResponse
 	err := f.meet(ctx, fate, func() error {
-		for _, op := range r.Success {
-			result := &etcdserverpb.ResponseOp{}
-			if read := op.GetRequestRange(); read != nil {
-				found := &etcdserverpb.RangeResponse{}
-				if kv, ok := f.keys[string(read.Key)]; ok {
-					if read.KeysOnly { // etcd 3.7 answers these from its index
-						kv = &mvccpb.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision}
-					}
-					found.Kvs = append(found.Kvs, kv)
-				}
-				result.Response = &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: found}
-			} else {
-				nested := op.GetRequestTxn()
-				key := string(nested.Success[0].GetRequestDeleteRange().Key)
-				if kv, ok := f.keys[key]; ok && holds(nested.Compare[0], kv) {
-					delete(f.keys, key)
-				}
-			}
-			answer.Responses = append(answer.Responses, result)
-		}
+		answer = f.apply(r)
+		f.revision++
+		answer.Header = &etcdserverpb.ResponseHeader{Revision: f.revision}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return answer, nil
+}
+
+// apply understands reads and deletions of one key each, nested transactions, and conditions.
+func (f *fake) apply(r *etcdserverpb.TxnRequest) *etcdserverpb.TxnResponse {
+	answer := &etcdserverpb.TxnResponse{Succeeded: true}
+	ops := r.Success
+	for _, c := range r.Compare {
+		if kv, ok := f.keys[string(c.Key)]; !ok || !holds(c, kv) {
+			answer.Succeeded, ops = false, r.Failure
+		}
+	}
+	for _, op := range ops {
+		result := &etcdserverpb.ResponseOp{}
+		switch {
+		case op.GetRequestRange() != nil:
+			found := &etcdserverpb.RangeResponse{}
+			if kv, ok := f.keys[string(op.GetRequestRange().Key)]; ok {
+				if op.GetRequestRange().KeysOnly { // etcd 3.7 answers these from its index
+					kv = &mvccpb.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision}
+				}
+				found.Kvs = append(found.Kvs, kv)
+			}
+			result.Response = &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: found}
+		case op.GetRequestDeleteRange() != nil:
+			delete(f.keys, string(op.GetRequestDeleteRange().Key))
+		default:
+			result.Response = &etcdserverpb.ResponseOp_ResponseTxn{ResponseTxn: f.apply(op.GetRequestTxn())}
+		}
+		answer.Responses = append(answer.Responses, result)
+	}
+	return answer
 }
 
 func holds(c *etcdserverpb.Compare, kv *mvccpb.KeyValue) bool {

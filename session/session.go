@@ -41,6 +41,8 @@ type Session struct {
 
 	running sync.WaitGroup // the session's own goroutines
 
+	commits commits
+
 	// closing holds whether the lease has been revoked; taking it out is the
 	// right to do that. A channel, because waiting for it ends with a context.
 	closing chan bool
@@ -119,6 +121,7 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 		deadline: sent + ttl - margin,
 		slots:    make(map[string][]bool),
 		wake:     make(chan struct{}, 1),
+		commits:  commits{limit: batchLimit},
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	s.closing <- false

@@ -1,0 +1,321 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// removal deletes a key if it is the one of that revision, and otherwise reads it.
+func removal(key string, revision int64) session.Transaction {
+	return session.Transaction{
+		If:   []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", revision)},
+		Then: []clientv3.Op{clientv3.OpDelete(key)},
+		Else: []clientv3.Op{clientv3.OpGet(key)},
+	}
+}
+
+// sent lists the keys of each request so far, in order.
+func (f *fake) sent() (all [][]string) {
+	for _, r := range f.requests() {
+		all = append(all, keysOf(r))
+	}
+	return all
+}
+
+func keysOf(r *etcdserverpb.TxnRequest) []string {
+	if len(r.Compare) > 0 {
+		return []string{string(r.Compare[0].Key)}
+	}
+	var keys []string
+	for _, op := range r.Success {
+		keys = append(keys, keysOf(op.GetRequestTxn())...)
+	}
+	return keys
+}
+
+// committing is a Commit under way.
+type committing struct {
+	answer *clientv3.TxnResponse
+	err    error
+	took   time.Duration
+}
+
+// commits starts a Commit for each of the transactions, one after the other, and returns what
+// becomes of them once wait has returned.
+func commits(ctx context.Context, s *session.Session, all ...session.Transaction) (results []*committing, wait func()) {
+	var working sync.WaitGroup
+	for _, t := range all {
+		c := &committing{}
+		results = append(results, c)
+		start := time.Now()
+		working.Go(func() {
+			c.err = s.Call(ctx, func(ctx context.Context) (err error) {
+				c.answer, err = s.Commit(ctx, t)
+				return err
+			})
+			c.took = time.Since(start)
+		})
+		synctest.Wait() // the next one comes later
+	}
+	return results, working.Wait
+}
+
+func removals(f *fake, s *session.Session, prefix string, n int) (all []session.Transaction) {
+	for i := range n {
+		key := fmt.Sprintf("%s%d", prefix, i)
+		all = append(all, removal(key, f.put(key, s.Lease())))
+	}
+	return all
+}
+
+// busy has as many requests under way as there can be before others collect.
+func busy(f *fake, s *session.Session) (wait func()) {
+	_, wait = commits(context.Background(), s, removals(f, s, "busy", 2)...)
+	return wait
+}
+
+func TestALoneTransactionGoesOutAtOnceAndAlone(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(time.Second) })
+		results, wait := commits(context.Background(), s, removals(f, s, "a", 1)...)
+		wait()
+		require.NoError(t, results[0].err)
+		require.True(t, results[0].answer.Succeeded)
+		require.Equal(t, time.Second, results[0].took)
+		require.Equal(t, [][]string{{"a0"}}, f.sent())
+		require.Len(t, f.requests()[0].Compare, 1)
+	})
+}
+
+func TestWhatComesWhileRequestsAreUnderWayGoesOutTogether(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(50 * time.Millisecond) })
+		wait := busy(f, s)
+		all := removals(f, s, "a", 3)
+		all[1].If[0] = clientv3.Compare(clientv3.CreateRevision("a1"), "=", 0)
+		results, waitForAll := commits(context.Background(), s, all...)
+		wait()
+		waitForAll()
+		require.Equal(t, [][]string{{"busy0"}, {"busy1"}, {"a0", "a1", "a2"}}, f.sent())
+		for i, r := range results {
+			require.NoError(t, r.err)
+			require.Equal(t, 100*time.Millisecond, r.took)
+			require.Equal(t, i != 1, r.answer.Succeeded, "each has its own answer")
+			require.Positive(t, r.answer.Header.Revision)
+		}
+		require.Equal(t, "a1", string(results[1].answer.Responses[0].GetResponseRange().Kvs[0].Key))
+		require.False(t, f.exists("a0"))
+		require.True(t, f.exists("a1"))
+		require.False(t, f.exists("a2"))
+	})
+}
+
+func TestTransactionsThatMustStayApartDo(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(10 * time.Millisecond) })
+		wait := busy(f, s)
+		all := removals(f, s, "a", 6)
+		for i, apart := range []string{"x", "x", "y", "", "x", ""} {
+			all[i].Apart = apart
+		}
+		results, waitForAll := commits(context.Background(), s, all...)
+		wait()
+		waitForAll()
+		for _, r := range results {
+			require.NoError(t, r.err)
+		}
+		require.ElementsMatch(t, [][]string{{"a3", "a5", "a0", "a2"}, {"a1"}, {"a4"}}, f.sent()[2:],
+			"those without a reason to stay apart come first, the others in order")
+	})
+}
+
+func TestARequestCarriesAtMost64Transactions(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(10 * time.Millisecond) })
+		wait := busy(f, s)
+		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 150)...)
+		wait()
+		waitForAll()
+		for _, r := range results {
+			require.NoError(t, r.err)
+		}
+		var sizes []int
+		for _, keys := range f.sent()[2:] {
+			sizes = append(sizes, len(keys))
+		}
+		require.Equal(t, []int{64, 64, 22}, sizes)
+	})
+}
+
+// Promise 10: a silent endpoint must not keep those waiting who have not been sent yet.
+func TestNobodyWaitsLongForASilentRequest(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = lost })
+		wait := busy(f, s)
+		f.set(func(f *fake) { f.txn = nil })
+		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 3)...)
+		waitForAll()
+		for _, r := range results {
+			require.NoError(t, r.err)
+			require.Equal(t, 100*time.Millisecond, r.took)
+		}
+		require.Equal(t, [][]string{{"a0", "a1", "a2"}}, f.sent()[2:])
+		wait()
+	})
+}
+
+func TestARefusalIsOnlyForTheOneItIsMeantFor(t *testing.T) {
+	for name, answer := range map[string]error{"permission": rpctypes.ErrPermissionDenied, "too many operations": rpctypes.ErrTooManyOps} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				s := open(t, f)
+				f.set(func(f *fake) {
+					f.txn = late(10 * time.Millisecond)
+					f.decide = func(r *etcdserverpb.TxnRequest) error {
+						for _, key := range keysOf(r) {
+							if key == "a1" {
+								return answer
+							}
+						}
+						return nil
+					}
+				})
+				wait := busy(f, s)
+				results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 3)...)
+				wait()
+				waitForAll()
+				require.NoError(t, results[0].err)
+				require.ErrorIs(t, results[1].err, answer)
+				require.False(t, session.Doubtful(results[1].err))
+				require.NoError(t, results[2].err)
+			})
+		})
+	}
+}
+
+func TestALowerLimitOfOperationsIsLearnt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) {
+			f.txn = late(10 * time.Millisecond)
+			f.decide = func(r *etcdserverpb.TxnRequest) error {
+				if len(r.Success) > 3 {
+					return rpctypes.ErrTooManyOps
+				}
+				return nil
+			}
+		})
+		for _, prefix := range []string{"a", "b"} {
+			wait := busy(f, s)
+			results, waitForAll := commits(context.Background(), s, removals(f, s, prefix, 6)...)
+			wait()
+			waitForAll()
+			for _, r := range results {
+				require.NoError(t, r.err)
+			}
+		}
+		require.ElementsMatch(t, [][]string{{"b0", "b1", "b2"}, {"b3", "b4", "b5"}}, f.sent()[len(f.sent())-2:])
+	})
+}
+
+// R1: what was not sent leaves no doubt.
+func TestWhoGivesUpBeforeTheRequestIsSentKnows(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(50 * time.Millisecond) })
+		wait := busy(f, s)
+		ctx, cancel := context.WithCancel(context.Background())
+		all := removals(f, s, "a", 2)
+		doubts := make(chan bool, 1)
+		go func() {
+			_, err := s.Commit(ctx, all[0])
+			doubts <- session.Doubtful(err)
+		}()
+		synctest.Wait()
+		results, waitForAll := commits(context.Background(), s, all[1])
+		cancel()
+		require.False(t, <-doubts)
+		wait()
+		waitForAll()
+		require.NoError(t, results[0].err)
+		require.Equal(t, [][]string{{"a1"}}, f.sent()[2:])
+		require.True(t, f.exists("a0"))
+	})
+}
+
+func TestWhoGivesUpUnderWayIsInDoubtAndTheOthersAreNotHurt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(50 * time.Millisecond) })
+		wait := busy(f, s)
+		ctx, cancel := context.WithCancel(context.Background())
+		all := removals(f, s, "a", 2)
+		doubts := make(chan error, 1)
+		go func() {
+			_, err := s.Commit(ctx, all[0])
+			doubts <- err
+		}()
+		results, waitForAll := commits(context.Background(), s, all[1])
+		wait()
+		synctest.Wait() // under way
+		cancel()
+		err := <-doubts
+		require.ErrorIs(t, err, context.Canceled)
+		require.True(t, session.Doubtful(err))
+		waitForAll()
+		require.NoError(t, results[0].err)
+		require.Equal(t, 100*time.Millisecond, results[0].took)
+	})
+}
+
+func TestALostAnswerLeavesAllInDoubtAndAllTryAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(10 * time.Millisecond) })
+		wait := busy(f, s)
+		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 3)...)
+		f.set(func(f *fake) { f.txn = unheard })
+		wait()
+		synctest.Wait()
+		f.set(func(f *fake) { f.txn = nil })
+		waitForAll()
+		for _, r := range results {
+			require.NoError(t, r.err)
+			require.False(t, r.answer.Succeeded, "the first attempt did it")
+			require.Less(t, r.took, 4*time.Second)
+		}
+	})
+}
+
+func TestTheEndOfTheSessionEndsThoseWhoWait(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = lost })
+		wait := busy(f, s)
+		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 3)...)
+		require.NoError(t, s.Close(context.Background()))
+		waitForAll()
+		wait()
+		for _, r := range results {
+			require.True(t, errors.Is(r.err, session.ErrClosed), r.err)
+		}
+		require.Len(t, f.sent(), 2, "the others were never sent")
+	})
+}
