@@ -89,7 +89,12 @@ func (p Program) Run(args []string, out, errOut io.Writer) int {
 	flags := flag.NewFlagSet(p.Name, flag.ContinueOnError)
 	flags.SetOutput(errOut)
 	endpoints := ""
-	if !p.OnlyEmbedded {
+	if p.OnlyEmbedded {
+		flags.Func("endpoints", "not for this story, which does to its cluster what nobody wants done to theirs",
+			func(string) error {
+				return errors.New("this story harms its cluster, so it takes an embedded one only")
+			})
+	} else {
 		flags.StringVar(&endpoints, "endpoints", "", "comma-separated endpoints of an etcd cluster; none: an embedded etcd")
 	}
 	if p.Flags != nil {

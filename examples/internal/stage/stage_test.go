@@ -1,6 +1,7 @@
 package stage_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -66,4 +67,13 @@ func TestAStoryIsPlayedByProcesses(t *testing.T) {
 	out := stagetest.Play(t)
 	require.Contains(t, out, "polite: \"hello\"\nstays: \"\"\n")
 	require.Regexp(t, `\d\.\d\ds  2 guests`, out)
+}
+
+func TestAStoryThatHarmsItsClusterTakesNobodysElse(t *testing.T) {
+	p := program
+	p.OnlyEmbedded = true
+	var out, errOut bytes.Buffer
+	require.Equal(t, 2, p.Run([]string{"-endpoints", "localhost:2379"}, &out, &errOut))
+	require.Contains(t, errOut.String(), "embedded one only")
+	require.Empty(t, out.String())
 }
