@@ -39,7 +39,8 @@ func Play(t *testing.T, args ...string) string {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	// The race detector would keep every process that ends waiting for a second.
+	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err = cmd.Run()
