@@ -98,7 +98,7 @@ func (c *Cluster) NewClientAs(user string) (*clientv3.Client, error) {
 		if u.Name == user {
 			cfg := c.clientConfig(c.Endpoints())
 			cfg.Username, cfg.Password = u.Name, u.Password
-			return clientv3.New(cfg)
+			return c.newClient(cfg)
 		}
 	}
 	return nil, fmt.Errorf("embedtest: the cluster has no user %q", user)

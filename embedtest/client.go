@@ -7,12 +7,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 const (
 	dialTimeout    = 2 * time.Second
 	connectTimeout = 5 * time.Second
+
+	virtualReconnect = time.Second // an hour without a member takes many attempts, and so time
 )
 
 // reconnect makes a client find a restarted member within milliseconds; gRPC's
@@ -30,7 +33,7 @@ var reconnect = grpc.ConnectParams{
 // Client returns a client of all members, closed by tb's Cleanup. It differs from
 // a client with default configuration in two ways: it reconnects within 50 ms
 // where gRPC's default back-off takes a second, and it logs into the cluster's
-// log. With [WithTLS] it has the certificates, with [WithAuth] it is root's.
+// log. In virtual time it differs in more (see the package documentation). With [WithTLS] it has the certificates, with [WithAuth] it is root's.
 func (c *Cluster) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
 	client, err := c.NewClient()
@@ -44,13 +47,13 @@ func (c *Cluster) Client(tb testing.TB) *clientv3.Client {
 // NewClient is [Cluster.Client] for use without a test. The caller must close the
 // client.
 func (c *Cluster) NewClient() (*clientv3.Client, error) {
-	return clientv3.New(c.clientConfig(c.Endpoints()))
+	return c.newClient(c.clientConfig(c.Endpoints()))
 }
 
 // Client returns a client that knows this member only, closed by tb's Cleanup.
 func (m *Member) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
-	client, err := clientv3.New(m.cluster.clientConfig([]string{m.endpoint}))
+	client, err := m.cluster.newClient(m.cluster.clientConfig([]string{m.endpoint}))
 	if err != nil {
 		tb.Fatalf("embedtest: new client: %v", err)
 	}
@@ -58,11 +61,24 @@ func (m *Member) Client(tb testing.TB) *clientv3.Client {
 	return client
 }
 
+func (c *Cluster) newClient(cfg clientv3.Config) (*clientv3.Client, error) {
+	client, err := clientv3.New(cfg)
+	if err == nil && c.settings.virtualTime {
+		client.Watcher = newWatcher(etcdserverpb.NewWatchClient(client.ActiveConnection()))
+	}
+	return client, err
+}
+
 func (c *Cluster) clientConfig(endpoints []string, opts ...grpc.DialOption) clientv3.Config {
+	connect := reconnect
+	if c.settings.virtualTime {
+		opts = append([]grpc.DialOption{grpc.WithContextDialer(c.dial)}, opts...)
+		connect.Backoff.MaxDelay = virtualReconnect
+	}
 	cfg := clientv3.Config{
 		Endpoints:   endpoints,
 		DialTimeout: dialTimeout,
-		DialOptions: append(opts, grpc.WithConnectParams(reconnect)),
+		DialOptions: append(opts, grpc.WithConnectParams(connect)),
 		Logger:      c.log.logger("client"),
 		TLS:         c.TLSConfig(),
 	}

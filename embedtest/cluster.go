@@ -193,7 +193,8 @@ func (c *Cluster) Close() error {
 }
 
 // Endpoints returns the members' client addresses, also of those that are down.
-// They are unix sockets that serve gRPC only, without etcd's HTTP handlers.
+// They are unix sockets that serve gRPC only, without etcd's HTTP handlers. In
+// virtual time they are names that only this package's clients can use.
 func (c *Cluster) Endpoints() []string {
 	var endpoints []string
 	for _, m := range c.members {

@@ -18,6 +18,7 @@ const (
 	walSegmentBytes = 1 << 20
 	largestSize     = 9
 	defaultTokenTTL = 5 * time.Minute
+	virtualCommit   = 10 * time.Second // instead of 100 ms: nobody can tell, and it takes time
 )
 
 // Option changes how [Start] and [Open] set up a cluster.
@@ -45,18 +46,19 @@ func WithFsync() Option { return optionFunc(func(s *settings) { s.fsync = true }
 // WithRealTicks gives the members etcd's default timing, a heartbeat every
 // 100 ms and an election after 1 s, with a smallest lease TTL of 2 s. The
 // default is 1 ms and 5 ms for one member, 10 ms and 100 ms for more, with a
-// smallest lease TTL of 1 s.
+// smallest lease TTL of 1 s; and in virtual time 200 ms and 1 s, with one of 2 s.
 func WithRealTicks() Option { return optionFunc(func(s *settings) { s.realTicks = true }) }
 
 type settings struct {
-	size      int
-	dir       string
-	fsync     bool
-	realTicks bool
-	tls       bool
-	mutualTLS bool
-	users     []User // none without authentication; otherwise root comes first
-	tokenTTL  time.Duration
+	size        int
+	dir         string
+	fsync       bool
+	realTicks   bool
+	virtualTime bool
+	tls         bool
+	mutualTLS   bool
+	users       []User // none without authentication; otherwise root comes first
+	tokenTTL    time.Duration
 }
 
 func newSettings(opts []Option) (settings, error) {
@@ -67,6 +69,9 @@ func newSettings(opts []Option) (settings, error) {
 	if s.size < 1 || s.size > largestSize {
 		return s, fmt.Errorf("embedtest: size %d is not within 1 and %d", s.size, largestSize)
 	}
+	if err := s.checkVirtualTime(); err != nil {
+		return s, err
+	}
 	return s, s.checkAuth()
 }
 
@@ -76,6 +81,8 @@ func (s settings) ticks() (heartbeat, election time.Duration) {
 	switch {
 	case s.realTicks:
 		return 100 * time.Millisecond, time.Second
+	case s.virtualTime: // where waiting costs nothing, but every tick does
+		return 200 * time.Millisecond, time.Second
 	case s.size == 1:
 		return time.Millisecond, 5 * time.Millisecond
 	default:
@@ -118,6 +125,9 @@ func (c *Cluster) etcdConfig(m *Member) (*embed.Config, error) {
 	cfg.UnsafeNoFsync = !c.settings.fsync
 	cfg.QuotaBackendBytes = quotaBytes
 	cfg.EnableGRPCGateway = false
+	if c.settings.virtualTime {
+		cfg.BackendBatchInterval = virtualCommit
+	}
 	cfg.AuthTokenTTL = uint(c.settings.tokenTTL / time.Second)
 	cfg.BcryptCost = cheapestHash
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.log.logger(m.name))

@@ -29,6 +29,46 @@
 // the same for its members' later runs. Faults work as ever; a [Link] then carries
 // encrypted bytes.
 //
+// # Virtual time
+//
+// Inside a bubble of package testing/synctest a cluster that is started with
+// [WithVirtualTime] lets hours of leases pass in a moment, and exactly:
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		cluster := embedtest.Start(t, embedtest.WithVirtualTime())
+//		start := time.Now()
+//		s, err := session.New(ctx, cluster.Client(t), session.WithClock(func() time.Duration { return time.Since(start) }))
+//		...
+//		time.Sleep(24 * time.Hour)
+//	})
+//
+// It is the same etcd, on the bubble's clock: time stands still while anybody has
+// something to do, requests and the disk included, and jumps to the next timer when
+// nobody has. So a request takes no time unless a fault makes it, a lease ends
+// within 500 ms after its TTL, and a sleep means: so much later. An hour with
+// one idle member takes a quarter of a second of the processor, four times that with
+// the race detector, because etcd's own timers go off all the while.
+//
+// Everything here works except what needs a second member: several members are
+// refused. What is different:
+//
+//   - Clients must be this package's. The members listen in memory and
+//     [Cluster.Endpoints] are only names. All that uses the cluster has to
+//     live in the bubble and to end before it does; Start's Cleanup is part of it.
+//   - The clients' Watcher is not etcd's, of which a goroutine waits for a channel from
+//     outside the bubble, so that time would stand still for ever. It opens a stream
+//     for each watch, so [Cluster.Calls] counts no cancellations under Watch;
+//     [Cluster.LoseRequest] and the like see one stream per watch. It has no
+//     RequestProgress. The error of a watch has the code FailedPrecondition if
+//     it is not one of package rpctypes.
+//   - A raft tick is 200 ms unless [WithRealTicks] is given, an election takes up to a second,
+//     and the smallest TTL of a lease is 2 s, as in production.
+//   - Clients look for a member that is down every second.
+//   - No process outside, no network, no sleep in C: who waits for them keeps the
+//     time from moving. The clock of the system does not follow the bubble; code that asks
+//     it, as sessions do on Linux unless told otherwise, has to be given another.
+//   - Timers that go off at the same instant do so in any order.
+//
 // # Guarantees
 //
 //  1. When [Start] or [Open] returns, every member serves, there is a leader, and

@@ -63,7 +63,7 @@ func (c *Cluster) NewLink() (*clientv3.Client, *Link, error) {
 	for _, m := range c.members {
 		l.paths[socket(m.endpoint)] = &path{conns: map[*linkConn]struct{}{}}
 	}
-	client, err := clientv3.New(c.clientConfig(c.Endpoints(), grpc.WithContextDialer(l.dial)))
+	client, err := c.newClient(c.clientConfig(c.Endpoints(), grpc.WithContextDialer(l.dial)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -170,8 +170,7 @@ func (l *Link) dial(ctx context.Context, endpoint string) (net.Conn, error) {
 }
 
 func (l *Link) connect(ctx context.Context, p *path, name string) (net.Conn, error) {
-	var dialer net.Dialer
-	server, err := dialer.DialContext(ctx, "unix", name)
+	server, err := l.cluster.dial(ctx, name)
 	if err != nil {
 		return nil, err
 	}

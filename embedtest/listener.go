@@ -3,6 +3,8 @@ package embedtest
 import (
 	"net"
 	"sync"
+
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // cuttingListener can close every connection that it has accepted. A gRPC server
@@ -14,12 +16,18 @@ type cuttingListener struct {
 	conns map[net.Conn]struct{} // nil after cut
 }
 
-func listenForClients(path string) (*cuttingListener, error) {
-	listener, err := net.Listen("unix", path)
-	if err != nil {
+// listenForClients listens at the socket, or in memory in virtual time.
+func (s settings) listenForClients(path string) (*cuttingListener, error) {
+	l := &cuttingListener{conns: map[net.Conn]struct{}{}}
+	if s.virtualTime {
+		l.Listener = bufconn.Listen(memoryBytes)
+		return l, nil
+	}
+	var err error
+	if l.Listener, err = net.Listen("unix", path); err != nil {
 		return nil, err
 	}
-	return &cuttingListener{Listener: listener, conns: map[net.Conn]struct{}{}}, nil
+	return l, nil
 }
 
 // Accept is called by the gRPC server.

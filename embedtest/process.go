@@ -2,7 +2,6 @@ package embedtest
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 )
 
 const (
@@ -58,7 +58,7 @@ func (c *Cluster) launch(m *Member) error {
 		stopping: make(chan struct{}),
 		served:   make(chan struct{}),
 	}
-	if p.listener, err = listenForClients(strings.TrimPrefix(m.endpoint, endpointScheme)); err != nil {
+	if p.listener, err = c.settings.listenForClients(socket(m.endpoint)); err != nil {
 		return err
 	}
 	if p.etcd, err = embed.StartEtcd(cfg); err != nil {
@@ -84,6 +84,9 @@ func (p *process) serve(cfg *embed.Config) {
 	}
 
 	loopback := v3client.New(server)
+	if p.member.cluster.settings.virtualTime {
+		loopback.Watcher = newWatcher(adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(server)))
+	}
 	defer func() { _ = loopback.Close() }()
 	answering := v3rpc.Server(server, p.member.cluster.serverTLS, nil,
 		grpc.ChainUnaryInterceptor(p.interceptUnary),
