@@ -57,11 +57,11 @@ func story(ctx context.Context, e *stage.Etcd) (err error) {
 	s := newShow(ctx, e)
 	defer func() { err = errors.Join(err, s.close()) }()
 	e.Printf("Three replicas. The first to come leads, the others stand by in line.\n\n")
-	for i, name := range names {
+	for _, name := range names {
 		if err := s.start(ctx, name); err != nil {
 			return err
 		}
-		if err := s.inLine(ctx, name, i); err != nil {
+		if err := s.inLine(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -86,34 +86,34 @@ func story(ctx context.Context, e *stage.Etcd) (err error) {
 
 func (s *show) update(ctx context.Context) error {
 	s.e.Printf("\nAn update: the leader gets SIGTERM. It stops its work, resigns and exits; a new process takes its place.\n\n")
-	leader := s.leader()
-	took, err := s.leads(ctx, "node-2", "SIGTERM", func() error { return s.terminate(leader.Value) })
+	last, next, took, err := s.next(ctx, "SIGTERM", func(leader etcdlock.Leader) error { return s.terminate(leader.Value) })
 	if err != nil {
 		return err
 	}
-	s.e.Say("node-2 leads %v after the signal", took)
-	if err := s.start(ctx, leader.Value); err != nil {
+	s.e.Say("%s leads %v after the signal", next.Value, took)
+	if err := s.start(ctx, last.Value); err != nil {
 		return err
 	}
-	return s.inLine(ctx, leader.Value, 2)
+	return s.inLine(ctx, last.Value)
 }
 
 func (s *show) sick(ctx context.Context) error {
 	s.e.Printf("\nIll health: what the leader depends on fails, for it alone. It resigns, and stands again when it is well.\n\n")
-	leader := s.leader()
-	took, err := s.leads(ctx, "node-3", "ill health", func() error { s.clouds[leader.Value].setSick(true); return nil })
+	last, next, took, err := s.next(ctx, "ill health", func(leader etcdlock.Leader) error {
+		s.clouds[leader.Value].setSick(true)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	s.e.Say("node-3 leads %v after the failure; /healthz of %s says %d", took, leader.Value, s.health(ctx, leader.Value))
-	s.clouds[leader.Value].setSick(false)
-	return s.inLine(ctx, leader.Value, 2)
+	s.e.Say("%s leads %v after the failure; /healthz of %s says %d", next.Value, took, last.Value, s.health(ctx, last.Value))
+	s.clouds[last.Value].setSick(false)
+	return s.inLine(ctx, last.Value)
 }
 
 func (s *show) stuck(ctx context.Context) error {
 	s.e.Printf("\nStuck: the leader waits for an answer and keeps its lease. An operator takes the lead from it (ForceRelease).\n\n")
-	leader := s.leader()
-	cloud := s.clouds[leader.Value]
+	cloud := s.clouds[s.leader().Value]
 	goOn := cloud.hang()
 	if err := s.resize(ctx, s.desired+1); err != nil {
 		return err
@@ -121,38 +121,38 @@ func (s *show) stuck(ctx context.Context) error {
 	select {
 	case <-cloud.arrived:
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
-	took, err := s.leads(ctx, "node-1", "ForceRelease", func() error {
+	last, next, took, err := s.next(ctx, "ForceRelease", func(leader etcdlock.Leader) error {
 		return etcdlock.ForceRelease(ctx, s.e.Client, leader.Key, leader.Token)
 	})
 	if err != nil {
 		return err
 	}
-	s.e.Say("node-1 leads %v after that, and does what %s did not", took, leader.Value)
+	s.e.Say("%s leads %v after that, and does what %s did not", next.Value, took, last.Value)
 	if err := s.reached(ctx); err != nil {
 		return err
 	}
-	s.e.Say("only now %s gets its answer and goes on to write, as if it still led", leader.Value)
+	s.e.Say("only now %s gets its answer and goes on to write, as if it still led", last.Value)
 	goOn()
-	err = until(ctx, leader.Value+" to be refused", func() (bool, error) {
+	err = until(ctx, last.Value+" to be refused", func() (bool, error) {
 		_, actual, err := readFleet(ctx, s.e.Client, s.e.Prefix)
-		if err == nil && actual.By == leader.Value {
-			err = fmt.Errorf("%s has been deposed, and yet has written", leader.Value)
+		if err == nil && actual.By == last.Value {
+			err = fmt.Errorf("%s has been deposed, and yet has written", last.Value)
 		}
-		return s.said(leader.Value + " is refused"), err
+		return s.said(last.Value + " is refused"), err
 	})
 	if err != nil {
 		return err
 	}
-	return s.inLine(ctx, leader.Value, 2)
+	return s.inLine(ctx, last.Value)
 }
 
 func (s *show) crash(ctx context.Context) error {
 	s.e.Printf("\nA crash: the leader gets SIGKILL. Nobody hears of it; its lease, TTL %v, has to run out.\n\n", ttl)
-	took, err := s.leads(ctx, "node-2", "SIGKILL", func() error { return s.kill(s.leader().Value) })
+	_, next, took, err := s.next(ctx, "SIGKILL", func(leader etcdlock.Leader) error { return s.kill(leader.Value) })
 	if err == nil {
-		s.e.Say("node-2 leads %v after the crash", took)
+		s.e.Say("%s leads %v after the crash", next.Value, took)
 	}
 	return err
 }

@@ -45,8 +45,8 @@ type term struct {
 	etcdlock.Leader
 	from  time.Time
 	until time.Time     // zero: it still leads
-	why   string        // of its end
-	gap   time.Duration // from that to the next leader
+	after time.Duration // of what ended the term before
+	why   string        // of its own end; empty if it was not the story's doing
 }
 
 func newShow(ctx context.Context, e *stage.Etcd) *show {
@@ -101,27 +101,30 @@ func (s *show) leader() etcdlock.Leader {
 	return etcdlock.Leader{}
 }
 
-// leads does what ends a term, and waits until the next one leads.
-func (s *show) leads(ctx context.Context, next, why string, end func() error) (time.Duration, error) {
-	s.mu.Lock()
-	last := len(s.terms) - 1
-	s.mu.Unlock()
+// next does what ends a term, and waits until somebody else leads.
+func (s *show) next(ctx context.Context, why string, end func(etcdlock.Leader) error) (last, next etcdlock.Leader, took time.Duration, err error) {
+	last = s.leader()
 	began := time.Now()
-	if err := end(); err != nil {
-		return 0, err
+	if err := end(last); err != nil {
+		return last, next, 0, err
 	}
-	err := until(ctx, next+" to lead", func() (bool, error) {
-		leader := s.leader()
-		return leader.Value == next && s.said(fmt.Sprintf("%s leads, with token %d", next, leader.Token)), nil
+	err = until(ctx, "somebody else to lead than "+last.Value, func() (bool, error) {
+		next = s.leader()
+		return next.Token > last.Token && next.Value != last.Value &&
+			s.said(fmt.Sprintf("%s leads, with token %d", next.Value, next.Token)), nil
 	})
-	if err != nil {
-		return 0, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.terms[last].why = why
-	s.terms[last].gap = s.terms[last+1].from.Sub(began)
-	return s.terms[last].gap.Round(time.Millisecond), nil
+	for i, t := range s.terms {
+		switch t.Token {
+		case last.Token:
+			s.terms[i].why = why
+		case next.Token:
+			took = t.from.Sub(began).Round(time.Millisecond)
+			s.terms[i].after = took
+		}
+	}
+	return last, next, took, err
 }
 
 // said reports whether a replica has said something like that.
@@ -203,14 +206,12 @@ func (s *show) leave(ctx context.Context) error {
 	return err
 }
 
-// inLine waits until name leads, if place is 0, or has that place among those who stand by.
-func (s *show) inLine(ctx context.Context, name string, place int) error {
-	if place == 0 {
-		return until(ctx, name+" to lead", func() (bool, error) { return s.leader().Value == name, nil })
-	}
-	return until(ctx, name+" to stand by", func() (bool, error) {
+// inLine waits until name leads or stands by.
+func (s *show) inLine(ctx context.Context, name string) error {
+	return until(ctx, name+" to be in line", func() (bool, error) {
 		candidates, err := s.election.Candidates(ctx)
-		return len(candidates) >= place && candidates[place-1].Value == name, err
+		return s.leader().Value == name ||
+			slices.ContainsFunc(candidates, func(c etcdlock.Leader) bool { return c.Value == name }), err
 	})
 }
 
