@@ -164,8 +164,9 @@ func Passing(err error) bool {
 		// Somebody changed users or roles at the same time.
 		return errors.Is(rpctypes.Error(err), rpctypes.ErrAuthOldRevision)
 	case codes.Unknown:
-		// A proposal that raft dropped, usually during a change of leader.
-		return rpctypes.ErrorDesc(err) == "raft proposal dropped"
+		// During a change of leader: a proposal that raft dropped, a lease that nobody looked after.
+		desc := rpctypes.ErrorDesc(err)
+		return desc == "raft proposal dropped" || desc == "not a primary lessor"
 	case codes.Canceled:
 		// The context of the attempt was not over, so it is the server that
 		// cancelled, as one does that is being stopped, or the client was closed.

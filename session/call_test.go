@@ -47,6 +47,7 @@ var answers = map[string]struct {
 	"aborted":                {status.Error(codes.Aborted, ""), true, true},
 	"internal":               {status.Error(codes.Internal, "broken frame"), true, true},
 	"proposal dropped":       {status.Error(codes.Unknown, "raft proposal dropped"), true, true},
+	"no primary lessor":      {status.Error(codes.Unknown, "not a primary lessor"), true, true},
 	"client closed":          {status.Error(codes.Canceled, "grpc: the client connection is closing"), false, true},
 	"unknown":                {status.Error(codes.Unknown, "odd"), false, true},
 	"corrupt":                {rpctypes.ErrCorrupt, false, true},
