@@ -55,7 +55,7 @@ func TestAnUnconfirmedUnlockOfEveryKindGoesOnInTheBackground(t *testing.T) {
 func TestLostRepliesOfEveryKindAreNoticedByNobody(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
-	s := newSession(t, cluster.Client(t))
+	client := cluster.Client(t)
 	lose := func(which func(any) bool) (faults []*embedtest.Fault) {
 		for _, k := range kinds {
 			faults = append(faults, cluster.LoseReply("Txn", embedtest.Once(), touches(k.queue(aliasOf(k))+"/", which)))
@@ -70,7 +70,8 @@ func TestLostRepliesOfEveryKindAreNoticedByNobody(t *testing.T) {
 	faults := lose(creates)
 	var waiting []<-chan result
 	for _, k := range kinds {
-		waiting = append(waiting, locking(within(t), k.open(s, aliasOf(k))))
+		// A session of its own, or their requests go out together and one reply is lost for all.
+		waiting = append(waiting, locking(within(t), k.open(newSession(t, client), aliasOf(k))))
 	}
 	var holds []*etcdlock.Hold
 	keys := 0
@@ -79,7 +80,6 @@ func TestLostRepliesOfEveryKindAreNoticedByNobody(t *testing.T) {
 		keys += kinds[i].keys
 	}
 	requireAll(faults)
-	client := cluster.Client(t)
 	require.Len(t, keysAt(t, client, ""), keys, "the ticket was found again")
 
 	faults = lose(deletes)

@@ -32,6 +32,13 @@ func roll(t *testing.T, cluster *embedtest.Cluster, end func(*embedtest.Member))
 	}
 }
 
+// atLeisure is for what lasts while three members are restarted, which takes a busy machine long.
+func atLeisure(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // Scenario H10. One lock of every kind, each held and waited for by two.
 func TestHoldsAndLinesSurviveTheRestartOfAllMembersOneByOne(t *testing.T) {
 	t.Parallel()
@@ -48,8 +55,8 @@ func TestHoldsAndLinesSurviveTheRestartOfAllMembersOneByOne(t *testing.T) {
 				k.queue = func(string) string { return queue(name) }
 				b := &bench{kind: k, cluster: cluster, client: cluster.Client(t), session: holder}
 				l := &rollingLine{bench: b, held: lock(t, b.blocker())}
-				l.first = b.wait(within(t), t, k.open(first, name), 1)
-				l.second = b.wait(within(t), t, k.open(second, name), 2)
+				l.first = b.wait(atLeisure(t), t, k.open(first, name), 1)
+				l.second = b.wait(atLeisure(t), t, k.open(second, name), 2)
 				lines = append(lines, l)
 			}
 			renewed := renewing(t, holder)
@@ -69,7 +76,7 @@ func TestHoldsAndLinesSurviveTheRestartOfAllMembersOneByOne(t *testing.T) {
 // renewing renews all the time, rather than once in a third of the TTL, until the function that
 // it returns is called, which says what came of it.
 func renewing(t *testing.T, s *session.Session) (stop func() error) {
-	ctx, cancel := context.WithCancel(within(t))
+	ctx, cancel := context.WithCancel(atLeisure(t))
 	end := make(chan error, 1)
 	go func() {
 		var err error
@@ -125,7 +132,7 @@ func TestWorkersGoOnWhileAllMembersAreRestartedOneByOne(t *testing.T) {
 			t.Parallel()
 			cluster := embedtest.Start(t, embedtest.WithSize(3))
 			w := &workers{t: t, done: make(chan struct{}, 100)}
-			working, stop := context.WithCancel(within(t))
+			working, stop := context.WithCancel(atLeisure(t))
 			defer w.running.Wait()
 			defer stop()
 			for range 3 {
