@@ -32,10 +32,8 @@ type Hold struct {
 	claim claim
 	since time.Time
 
-	// ctx ends with the hold and carries why. It is handed out, and ends the watch.
-	ctx    context.Context
-	end    context.CancelCauseFunc
-	detach func() bool // from the session
+	lifetime
+	values context.Context // of the one who locked, for Context
 
 	watch   *time.Timer   // starts to observe
 	watched chan struct{} // closed when it has ended
@@ -48,15 +46,12 @@ type Hold struct {
 }
 
 func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
-	h := &Hold{lock: l, claim: c, since: time.Now(), watched: make(chan struct{}), slot: -1}
+	h := &Hold{lock: l, claim: c, since: time.Now(), values: ctx, watched: make(chan struct{}), slot: -1}
 	h.shared.Store(len(l.covers) == 1 && l.covers[0].shared)
-	h.ctx, h.end = context.WithCancelCause(carry(context.WithoutCancel(ctx), h))
-	s := c.Session()
-	h.detach = context.AfterFunc(s.Context(), func() { h.end(s.Err()) })
 	h.watch = time.AfterFunc(watchAfter, h.observe)
 	if len(l.opts.hooks) > 0 {
-		context.AfterFunc(h.ctx, func() {
-			if err := context.Cause(h.ctx); !errors.Is(err, ErrUnlocked) {
+		context.AfterFunc(h.Context(), func() {
+			if err := h.ended(); !errors.Is(err, ErrUnlocked) {
 				l.opts.lost(h, time.Since(h.since), err)
 			}
 		})
@@ -68,8 +63,8 @@ func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
 // observe waits for the key to vanish. It ends with the hold.
 func (h *Hold) observe() {
 	defer close(h.watched)
-	for h.ctx.Err() == nil {
-		if err := h.claim.Lost(h.ctx); errors.Is(err, ErrLost) {
+	for ctx := h.Context(); ctx.Err() == nil; {
+		if err := h.claim.Lost(ctx); errors.Is(err, ErrLost) {
 			h.ending.Lock()
 			defer h.ending.Unlock()
 			h.end(err)
@@ -80,7 +75,7 @@ func (h *Hold) observe() {
 		pause := time.NewTimer(observeAgain)
 		select {
 		case <-pause.C:
-		case <-h.ctx.Done():
+		case <-ctx.Done():
 		}
 		pause.Stop()
 	}
@@ -105,13 +100,13 @@ func (h *Hold) Token() Token { return Token(h.claim.Revision()) }
 
 // Done returns a channel that is closed when the hold ends: by Unlock, or by loss, before
 // anybody else can have the lock unless its key or lease was removed by hand.
-func (h *Hold) Done() <-chan struct{} { return h.ctx.Done() }
+func (h *Hold) Done() <-chan struct{} { return h.Context().Done() }
 
 // Err returns nil while the lock is held as far as can be known. Afterwards it wraps
 // [ErrLost], or it is [ErrClosed] if the session was closed, or [ErrUnlocked]. It looks
 // at the clock, so it is right even after the process was stopped. No request is made.
 func (h *Hold) Err() error {
-	if h.ctx.Err() == nil {
+	if h.ended() == nil {
 		err := h.claim.Session().Err()
 		if err == nil && h.tenure != nil {
 			err = h.tenure.base.Err()
@@ -120,12 +115,21 @@ func (h *Hold) Err() error {
 			h.end(err)
 		}
 	}
-	return context.Cause(h.ctx)
+	return h.ended()
 }
 
 // Context returns a context with the values of the one given to Lock, which ends when
 // the hold does, with Err as its cause. It does not end with the one given to Lock.
-func (h *Hold) Context() context.Context { return h.ctx }
+func (h *Hold) Context() context.Context {
+	return h.context(func() (values, outer context.Context, why func() error) {
+		values = carry(h.values, h)
+		if h.tenure != nil {
+			return values, h.tenure.base.Context(), h.tenure.base.Err
+		}
+		s := h.claim.Session()
+		return values, s.Context(), s.Err
+	})
+}
 
 // Deadline returns the instant until which the hold may be trusted without further
 // news from etcd. Renewals move it on. See [Hold.Ensure].
@@ -190,8 +194,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
 		return nil
 	}
-	lost := context.Cause(h.ctx) // a loss that only the clock knows of shows in Leave
-	h.detach()
+	lost := h.ended() // a loss that only the clock knows of shows in Leave
 	h.end(ErrUnlocked)
 	err := h.release(ctx)
 	if h.watch != nil && !h.watch.Stop() {

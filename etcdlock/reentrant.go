@@ -78,7 +78,7 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.
 		if h.tenure == nil && !h.Shared() && h.Err() == nil {
 			return nil, nil, failed(op, h.Name(), ErrNotReentrant)
 		}
-		if h.tenure == nil || errors.Is(context.Cause(h.ctx), ErrUnlocked) || !h.tenure.enter() {
+		if h.tenure == nil || errors.Is(h.ended(), ErrUnlocked) || !h.tenure.enter() {
 			continue
 		}
 		again := h.tenure.handle(ctx)
@@ -137,10 +137,7 @@ func (t *tenure) leave(ctx context.Context) error {
 }
 
 func (t *tenure) handle(ctx context.Context) *Hold {
-	h := &Hold{lock: t.base.lock.quiet(), claim: t.base.claim, since: t.base.since, slot: -1, tenure: t}
-	h.ctx, h.end = context.WithCancelCause(carry(context.WithoutCancel(ctx), h))
-	h.detach = context.AfterFunc(t.base.ctx, func() { h.end(t.base.Err()) })
-	return h
+	return &Hold{lock: t.base.lock.quiet(), claim: t.base.claim, since: t.base.since, values: ctx, slot: -1, tenure: t}
 }
 
 // lose ends h, and whatever else has entered the same hold.
@@ -155,6 +152,6 @@ func (h *Hold) lose(err error) {
 // within returns ctx as it is while h is held.
 func (h *Hold) within(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(carry(ctx, h))
-	context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	context.AfterFunc(h.Context(), func() { cancel(h.ended()) })
 	return ctx
 }

@@ -61,7 +61,7 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 	}
 	ctx, stop := context.WithCancel(t.ctx)
 	defer stop()
-	defer context.AfterFunc(t.hold.ctx, stop)() // without the lock there is nothing to wait for
+	defer context.AfterFunc(t.hold.Context(), stop)() // without the lock there is nothing to wait for
 	outer, err := t.hold.claim.Session().Client().Txn(ctx).
 		If(t.hold.Guards()...).
 		Then(clientv3.OpTxn(t.comparisons, t.then, t.otherwise)).
