@@ -48,14 +48,14 @@ func aMajorityDies(ctx context.Context, e *stage.Etcd, alice, bob *party, h *etc
 	// The lease cannot run out before its TTL has passed since a member got the renewal.
 	spare := last.at.Add(s.TTL()).Sub(h.Deadline())
 	if spare <= 0 || !errors.Is(h.Err(), etcdlock.ErrLost) {
-		return nil, nil, fmt.Errorf("bob believed in the lock for %v too long: %w", -spare, h.Err())
+		return nil, nil, errors.Join(fmt.Errorf("bob believed in the lock for %v too long", -spare), h.Err())
 	}
 	e.Say("       his deadline, %.2f s before the lease could have run out", spare.Seconds())
 
 	bounded, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	if _, err := alice.lock.TryLock(bounded); !errors.Is(err, context.DeadlineExceeded) {
-		return nil, nil, fmt.Errorf("alice tried to get a lock without a majority: %w", err)
+		return nil, nil, errors.Join(errors.New("alice did not run out of time for a lock that nobody can have"), err)
 	}
 	e.Say("alice  TryLock, given %v: %v", tryTime, context.DeadlineExceeded)
 	return h, dead, nil
@@ -65,10 +65,10 @@ func aMajorityDies(ctx context.Context, e *stage.Etcd, alice, bob *party, h *etc
 func membersComeBack(ctx context.Context, e *stage.Etcd, alice, bob *party, lost *etcdlock.Hold, dead []*embedtest.Member) error {
 	alices := alice.wait(ctx)
 	e.Say("alice  waits with Lock, while there is nobody to hear her")
+	if err := stillWaiting("alice", alices); err != nil {
+		return err
+	}
 	for _, m := range dead {
-		if err := stillWaiting("alice", alices); err != nil {
-			return err
-		}
 		if err := m.Restart(); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func membersComeBack(ctx context.Context, e *stage.Etcd, alice, bob *party, lost
 		return err
 	}
 	if err := bob.note(ctx, lost, e.Prefix+"note", "bob"); !errors.Is(err, etcdlock.ErrLost) {
-		return fmt.Errorf("bob's write was not refused: %w", err)
+		return errors.Join(errors.New("bob's write was not refused for the loss"), err)
 	}
 	e.Say("bob    tries to write with his old hold: refused")
 	bobs := bob.wait(ctx)

@@ -67,7 +67,7 @@ func (p *party) standsInLine(ctx context.Context, waiting <-chan outcome) error 
 	case <-p.inLine:
 		return stillWaiting(p.name, waiting)
 	case got := <-waiting:
-		return fmt.Errorf("%s need not wait: %w", p.name, got.err)
+		return errors.Join(errors.New(p.name+" does not wait"), got.err)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -144,3 +144,15 @@ func TestTheTimelineIsToScale(t *testing.T) {
 	require.Equal(t, 9+69, strings.IndexByte(lines[2], 'W'), picture)
 	require.Contains(t, picture, "bob, token 9")
 }
+
+func TestTheTimelineHasRoomForAllItsWords(t *testing.T) {
+	for column := range width {
+		at := time.Unix(0, 0).Add(time.Duration(column) * time.Second)
+		picture := timeline{
+			aliceHolds: time.Unix(0, 0), stopped: at, aliceTrusts: at, woken: at, bobWaits: at, bobHolds: at, bobWrites: at,
+			aliceWrites: time.Unix(width, 0),
+		}.draw(1000, 1001)
+		require.Equal(t, 5, strings.Count(picture, "^"), picture)
+		require.Contains(t, picture, "bob, token 1001, holds the lock")
+	}
+}

@@ -192,7 +192,7 @@ func hear(p *stage.Process, what string) (r report, err error) {
 		return r, fmt.Errorf("%s is gone before it said %q", p.Name, what)
 	}
 	if err := json.Unmarshal([]byte(line), &r); err != nil || r.What != what {
-		return r, fmt.Errorf("%s said %q: %w", p.Name, line, err)
+		return r, errors.Join(fmt.Errorf("%s said %q", p.Name, line), err)
 	}
 	return r, nil
 }

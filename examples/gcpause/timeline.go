@@ -74,8 +74,8 @@ func (t timeline) draw(alice, bob etcdlock.Token) string {
 		column := axis(mark.at)
 		l.line[column] = '^'
 		text := column + 2
-		if text+len(mark.text) > width {
-			text = column - len(mark.text) - 1 // rather to the left of it
+		if left := column - len(mark.text) - 1; left >= 0 && text+len(mark.text) > width {
+			text = left
 		}
 		copy(l.line[text:], []rune(mark.text))
 		out.WriteString(l.String())

@@ -45,7 +45,7 @@ func story(ctx context.Context, e *stage.Etcd) error {
 	e.Printf("\n2. Run, which uses the context of the hold, Ensure and Txn\n\n")
 	payments, err = loseTheLockFor(ctx, e, "right/", (*Payroll).Run)
 	if !errors.Is(err, etcdlock.ErrLost) {
-		return fmt.Errorf("the right one should have said that it lost the lock, not %w", err)
+		return errors.Join(errors.New("the right one did not say that it had lost the lock"), err)
 	}
 	if !maps.Equal(payments, map[string]int{"ann": 1, "bob": 1, "carl": 1}) {
 		return fmt.Errorf("paid: %v", payments)
@@ -76,7 +76,7 @@ func loseTheLockFor(ctx context.Context, e *stage.Etcd, prefix string, run func(
 	select {
 	case <-slow.reached:
 	case err := <-ended:
-		return nil, fmt.Errorf("ended too early: %w", err)
+		return nil, errors.Join(errors.New("ended too early"), err)
 	}
 	link.Blackhole()
 	e.Say("        link.Blackhole(): what the first one sends does not arrive any more")
