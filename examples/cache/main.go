@@ -1,0 +1,82 @@
+// Cache is about a cache beside a database, and a price in it that is old for good.
+//
+//	go run ./examples/cache
+//
+// Who does not find a price in the cache reads it from the database and puts it there. Who changes
+// a price writes it to the database and empties the cache. Between the reading and the putting,
+// somebody changes the price: the old one gets into the cache after it has been emptied. The
+// program shows that, how a lock prevents it, and then measures it with several processes that
+// read, and one that changes all prices: without a lock, with a Mutex, and with a RWMutex, of which
+// those who fill the cache take the readers' side, since they need not keep out each other.
+//
+// What one would paste into a service is in prices.go; show.go is the first part of the story,
+// measure.go the second. The program exits with 0 only if the cache has been old without a lock,
+// and never with one.
+package main
+
+import (
+	"context"
+
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/examples/internal/stage"
+	"github.com/etcdlock/locks/session"
+)
+
+var program = stage.Program{
+	Name:  "cache",
+	Story: story,
+	Roles: map[string]stage.Act{"reader": reader},
+}
+
+func main() { program.Main() }
+
+// way is one of those in which to keep a cache.
+type way struct {
+	name   string
+	locked bool
+	get    func(*Prices, context.Context, string) (int, error)
+	set    func(*Prices, context.Context, map[string]int) error
+	locks  func(*session.Keeper, ...etcdlock.Option) (fill, change etcdlock.Locker)
+}
+
+var ways = []way{
+	{"no lock", false, (*Prices).GetUnlocked, (*Prices).SetUnlocked,
+		func(*session.Keeper, ...etcdlock.Option) (fill, change etcdlock.Locker) { return nil, nil }},
+	{"Mutex", true, (*Prices).Get, (*Prices).Set,
+		func(sessions *session.Keeper, options ...etcdlock.Option) (fill, change etcdlock.Locker) {
+			mutex := etcdlock.NewMutex(sessions, "prices", options...)
+			return mutex, mutex
+		}},
+	{"RWMutex", true, (*Prices).Get, (*Prices).Set,
+		func(sessions *session.Keeper, options ...etcdlock.Option) (fill, change etcdlock.Locker) {
+			mutex := etcdlock.NewRWMutex(sessions, "prices", options...)
+			return mutex.RLocker(), mutex
+		}},
+}
+
+// open returns the prices of one way, which have nothing to do with those of another.
+func (w way) open(e *stage.Etcd, sessions *session.Keeper, part string, options ...etcdlock.Option) *Prices {
+	p := &Prices{client: e.Client, prefix: e.Prefix + part + "/" + w.name + "/"}
+	p.fill, p.change = w.locks(sessions, append(options, etcdlock.WithNamespace(p.prefix+"locks"))...)
+	return p
+}
+
+func story(ctx context.Context, e *stage.Etcd) error {
+	sessions := session.Keep(e.Client)
+	defer sessions.Close(ctx)
+	for i, w := range ways {
+		e.Printf("%d. One reads a price while another changes it: %s\n", i+1, w.name)
+		if err := show(ctx, e, w, sessions); err != nil {
+			return err
+		}
+	}
+	if err := measure(ctx, e, sessions); err != nil {
+		return err
+	}
+	e.Printf(`
+Without a lock an old price stays in the cache until the next change, and in a quiet night that is the morning.
+Mind that what is in the cache is read without a lock in all three ways: the lock is for those who fill it, and
+for the one who changes it. With a RWMutex they fill it side by side, and may ask the database twice for the same.
+`)
+	return nil
+}
