@@ -21,7 +21,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -133,7 +132,7 @@ func doctor(ctx context.Context, e *stage.Etcd) error {
 	}
 	say := func(format string, args ...any) { e.Say("%-6s %s", j.Doctor, fmt.Sprintf(format, args...)) }
 	w := ways[j.Way]
-	sessions := session.Keep(e.Client, session.WithTTL(5*time.Second))
+	sessions := session.Keep(e.Client)
 	defer sessions.Close(ctx)
 
 	// Nobody goes on until the other has looked as well, or has found the roster locked. So what

@@ -25,7 +25,7 @@ func measure(ctx context.Context, e *stage.Etcd) error {
 	e.Printf("4. What they cost\n\n%-12s  %-24s  %d doctors at once, who consider it for %v\n",
 		"", "one doctor, undisturbed", atOnce, considers)
 	e.Printf("%-12s  %24s  %18s  %20s\n", "", "median time to leave", "until all are done", "considered, in all")
-	sessions := session.Keep(e.Client, session.WithTTL(5*time.Second))
+	sessions := session.Keep(e.Client)
 	defer sessions.Close(ctx)
 	for _, w := range ways[1:] {
 		var considered atomic.Int64

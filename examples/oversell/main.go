@@ -3,7 +3,7 @@
 //	go run ./examples/oversell
 //
 // Each process looks whether there is enough in stock, has a payment service authorise the
-// money, which takes 20 ms, and writes down what is left. Without a lock they sell the same
+// money, which takes 15 ms, and writes down what is left. Without a lock they sell the same
 // units many times over. With a Mutex they do not, but all customers stand in one line. With
 // the stock split into ten segments, each with a lock of its own (Striped), they pay side by
 // side; and still exactly 200 are sold, even if the last ones are scattered over many segments.
@@ -33,7 +33,7 @@ const (
 	segments    = 10
 	processes   = 6
 	mostWanted  = 5 // units in an order; the least is 1
-	paymentTime = 20 * time.Millisecond
+	paymentTime = 15 * time.Millisecond
 )
 
 var program = stage.Program{
@@ -128,7 +128,7 @@ func seller(ctx context.Context, e *stage.Etcd) error {
 	if err := e.Job(&name); err != nil {
 		return err
 	}
-	sessions := session.Keep(e.Client, session.WithTTL(5*time.Second))
+	sessions := session.Keep(e.Client)
 	defer sessions.Close(ctx)
 	if _, err := sessions.Session(ctx); err != nil { // now, not in the time that is measured
 		return err

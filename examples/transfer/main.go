@@ -36,7 +36,7 @@ const (
 	opening      = 100
 	approvalTime = 10 * time.Millisecond
 	patience     = 500 * time.Millisecond
-	ttl          = 2 * time.Second
+	victimTTL    = 2 * time.Second // so that the audience need not wait for long
 )
 
 // people have accounts. The first ones, so many, are customers of the second act.
@@ -211,7 +211,7 @@ func accident(ctx context.Context, e *stage.Etcd, b *Bank) error {
 	if err := b.Transfer(ctx, Transfer{"after the accident", payer, payee, 1}); err != nil {
 		return err
 	}
-	e.Say("that one is carried out, the lease of %v being over; the other left nothing", ttl)
+	e.Say("that one is carried out, the lease of %v being over; the other left nothing", victimTTL)
 	return audit(ctx, e, b, len(before)+1)
 }
 
@@ -225,7 +225,7 @@ func victim(ctx context.Context, e *stage.Etcd) error {
 		e.Say("a process has locked %s and %s, has read both, and is about to write", t.From, t.To)
 		<-ctx.Done()
 		return context.Cause(ctx)
-	})
+	}, session.WithTTL(victimTTL))
 	defer closeBank()
 	return b.Transfer(ctx, t)
 }
@@ -239,8 +239,8 @@ func approve(ctx context.Context, _ Transfer) error {
 	}
 }
 
-func open(e *stage.Etcd, label string, approve func(context.Context, Transfer) error) (*Bank, func()) {
-	sessions := session.Keep(e.Client, session.WithTTL(ttl))
-	options := []etcdlock.Option{etcdlock.WithNamespace(e.Prefix + "locks"), etcdlock.WithLabel(label)}
-	return &Bank{e.Client, e.Prefix, sessions, options, approve}, func() { _ = sessions.Close(context.Background()) }
+func open(e *stage.Etcd, label string, approve func(context.Context, Transfer) error, options ...session.Option) (*Bank, func()) {
+	sessions := session.Keep(e.Client, options...)
+	locks := []etcdlock.Option{etcdlock.WithNamespace(e.Prefix + "locks"), etcdlock.WithLabel(label)}
+	return &Bank{e.Client, e.Prefix, sessions, locks, approve}, func() { _ = sessions.Close(context.Background()) }
 }
