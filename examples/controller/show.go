@@ -69,7 +69,7 @@ func (s *show) close() error {
 	<-s.parting
 	for _, r := range s.replicas { // if something went wrong
 		_ = r.Kill()
-		_ = r.Wait()
+		<-r.silent
 	}
 	for _, c := range s.clouds {
 		c.stop()
@@ -168,9 +168,8 @@ func (s *show) terminate(name string) error {
 	if err := r.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	err := r.Wait()
 	<-r.silent
-	return err
+	return r.Wait()
 }
 
 func (s *show) kill(name string) error {
@@ -179,10 +178,10 @@ func (s *show) kill(name string) error {
 	if err := r.Kill(); err != nil {
 		return err
 	}
+	<-r.silent
 	if r.Wait() == nil {
 		return fmt.Errorf("%s was killed and ended well", name)
 	}
-	<-r.silent
 	return nil
 }
 
