@@ -1,0 +1,156 @@
+package etcdlock_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+// trouble keeps the holder's renewals from being answered. late says that etcd may have
+// renewed the lease all the same, after the last answer.
+type trouble struct {
+	name  string
+	late  bool
+	begin func(*embedtest.Cluster, *embedtest.Link, clientv3.LeaseID)
+}
+
+var troubles = []trouble{
+	{name: "requests lost", begin: func(c *embedtest.Cluster, _ *embedtest.Link, lease clientv3.LeaseID) {
+		c.LoseRequest("LeaseKeepAlive", of(lease))
+	}},
+	{name: "answers lost", late: true, begin: func(c *embedtest.Cluster, _ *embedtest.Link, lease clientv3.LeaseID) {
+		c.LoseReply("LeaseKeepAlive", of(lease))
+	}},
+	{name: "black hole", begin: func(_ *embedtest.Cluster, link *embedtest.Link, _ clientv3.LeaseID) {
+		link.Blackhole()
+	}},
+	{name: "cut", begin: func(_ *embedtest.Cluster, link *embedtest.Link, _ clientv3.LeaseID) {
+		link.Cut()
+	}},
+}
+
+// Promise 3, to the nanosecond: the holder hears of the loss at the last answered renewal's
+// start + TTL - margin, and the next one gets in when etcd has noticed that the TTL is over.
+func TestTheHolderHearsOfTheLossBeforeTheNextOneGetsIn(t *testing.T) {
+	for _, tt := range []struct{ ttl, margin, slow time.Duration }{
+		{ttl: 2 * time.Second},
+		{ttl: 5 * time.Second, margin: time.Millisecond},
+		{ttl: 15 * time.Second},
+		{ttl: 15 * time.Second, slow: 1900 * time.Millisecond}, // each answer comes that late
+		{ttl: 15 * time.Second, margin: 7 * time.Second},
+		{ttl: time.Minute, margin: 100 * time.Millisecond, slow: 3 * time.Second},
+		{ttl: 2 * time.Minute},
+	} {
+		for _, trouble := range troubles {
+			t.Run(fmt.Sprintf("%v-%v-%v %s", tt.ttl, tt.margin, tt.slow, trouble.name), func(t *testing.T) {
+				t.Parallel()
+				inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster) {
+					opts := []session.Option{session.WithTTL(tt.ttl)}
+					margin := max(tt.ttl/10, 200*time.Millisecond)
+					if tt.margin > 0 {
+						margin = tt.margin
+						opts = append(opts, session.WithMargin(margin))
+					}
+					client, link := c.Link(t)
+					s := virtualSession(t, client, opts...)
+					t.Cleanup(func() { link.Heal() })
+					h, err := etcdlock.NewMutex(s, "job").Lock(t.Context())
+					require.NoError(t, err)
+					next := etcdlock.NewMutex(virtualSession(t, c.Client(t)), "job")
+					granted := stopwatch(func() {
+						h, err := next.Lock(t.Context())
+						if err == nil {
+							_ = h.Unlock(t.Context())
+						}
+					})
+					answered := noteRenewals(c)
+					slow := c.Delay("LeaseKeepAlive", tt.slow, of(s.Lease()))
+					time.Sleep(2*tt.ttl + tt.ttl/4) // several renewals; one is answered, the next is not due
+					require.NoError(t, h.Err())
+					slow.Heal()
+					sent := answered.of(s.Lease())
+					require.NotZero(t, sent)
+					require.Equal(t, sent.Add(tt.ttl-margin), h.Deadline())
+
+					trouble.begin(c, link, s.Lease())
+					lost := stopwatch(func() { <-h.Done() })
+					require.Equal(t, sent.Add(tt.ttl-margin), <-lost)
+					require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
+
+					got, latest := <-granted, sent.Add(tt.ttl+expiryCheck)
+					if trouble.late {
+						latest = latest.Add(tt.ttl - margin)
+					}
+					require.GreaterOrEqual(t, got.Sub(sent), tt.ttl)
+					require.LessOrEqual(t, got, latest)
+				})
+			})
+		}
+	}
+}
+
+// Whatever is asked for, what etcd granted counts.
+func TestTheTTLThatCountsIsTheOneThatWasGranted(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster) {
+		watcher := c.Client(t)
+		for asked, granted := range map[time.Duration]time.Duration{
+			time.Nanosecond:          2 * time.Second, // the least that etcd grants
+			2 * time.Second:          2 * time.Second,
+			2*time.Second + 1:        3 * time.Second,
+			59100 * time.Millisecond: time.Minute,
+			30 * time.Minute:         30 * time.Minute,
+		} {
+			client, err := c.NewClient()
+			require.NoError(t, err)
+			s, err := session.New(t.Context(), client, session.WithTTL(asked), virtualClock())
+			require.NoError(t, err)
+			require.Equal(t, granted, s.TTL())
+			h, err := etcdlock.NewMutex(s, "job").Lock(t.Context())
+			require.NoError(t, err)
+			events := watcher.Watch(t.Context(), h.Key())
+			crashed := time.Now()
+			require.NoError(t, client.Close())
+			<-events
+			require.GreaterOrEqual(t, time.Since(crashed), granted)
+			require.LessOrEqual(t, time.Since(crashed), granted+expiryCheck)
+			require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
+		}
+	})
+}
+
+// Scenario H11: a loss every hour, and after each the next Lock has a new session.
+func TestAKeeperReplacesLostSessionsEveryHour(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster) {
+		client, link := c.Link(t)
+		keeper := virtualKeeper(t, client)
+		m := etcdlock.NewMutex(keeper, "job")
+		var holds []*etcdlock.Hold
+		for range 3 {
+			h, err := m.Lock(t.Context())
+			require.NoError(t, err)
+			time.Sleep(time.Hour)
+			require.NoError(t, h.Err())
+			link.Blackhole()
+			<-h.Done()
+			time.Sleep(time.Minute)
+			link.Heal()
+			holds = append(holds, h)
+		}
+		for i, h := range holds {
+			require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
+			if i > 0 {
+				require.Greater(t, h.Token(), holds[i-1].Token())
+			}
+		}
+		require.EqualValues(t, 3, c.Calls("LeaseGrant"))
+	})
+}
