@@ -38,7 +38,7 @@ func processor() string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
 			return "," + value
@@ -62,8 +62,8 @@ func fsyncTime() string {
 	if err != nil {
 		return "unknown"
 	}
-	defer os.Remove(f.Name())
-	defer f.Close()
+	defer func() { _ = os.Remove(f.Name()) }()
+	defer func() { _ = f.Close() }()
 	var took []float64
 	for range 50 {
 		began := time.Now()

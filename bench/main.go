@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	if err := rep.write(o.out); err != nil {
 		return err
 	}
-	fmt.Fprintf(progress, "the report is in %s\n", o.out)
+	_, _ = fmt.Fprintf(progress, "the report is in %s\n", o.out)
 	return ctx.Err()
 }
 

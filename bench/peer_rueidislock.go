@@ -15,7 +15,7 @@ import (
 func rueidislockPeer() Peer {
 	return Peer{
 		Name: "rueidislock", Kind: Mutex, Backend: Redis,
-		About: "KeyMajority 1 and NoLoopTracking, as its README has it for one Redis; validity 5 s, renewed every half of it; " +
+		About: "KeyMajority 1, as its README has it for one Redis, and else its defaults: validity 5 s, renewed every half of it; " +
 			"does not poll: Redis tells all waiters when the key changes, and they race for it",
 		Connect: func(_ context.Context, s Server, faulty bool) (Client, error) {
 			address, p, err := maybeProxied(s.(*redisServer).address, faulty)
@@ -39,9 +39,8 @@ func (c rueidisClient) Session(_ context.Context, ttl time.Duration) (Session, e
 				return d.DialContext(ctx, c.address.network, c.address.address)
 			},
 		},
-		KeyMajority:    1,
-		NoLoopTracking: true,
-		KeyValidity:    ttl,
+		KeyMajority: 1,
+		KeyValidity: ttl, // 0 is its default
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to redis: %w", err)

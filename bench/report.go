@@ -159,10 +159,10 @@ func ratio(of *row, rows []*row) string {
 }
 
 func (s summary) String() string {
-	switch {
-	case s.n == 0:
+	switch s.n {
+	case 0:
 		return "—"
-	case s.n == 1:
+	case 1:
 		return figure(s.median)
 	}
 	return fmt.Sprintf("%s (%s–%s)", figure(s.median), figure(s.min), figure(s.max))

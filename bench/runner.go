@@ -142,7 +142,7 @@ func (r *runner) cell(ctx context.Context, w workload, param int, t target) ([]f
 	return got.figures, got.err
 }
 
-func (r *runner) say(format string, args ...any) { fmt.Fprintf(r.progress, format, args...) }
+func (r *runner) say(format string, args ...any) { _, _ = fmt.Fprintf(r.progress, format, args...) }
 
 func number(param int) string {
 	if param == 0 {

@@ -69,7 +69,7 @@ func startServers(ctx context.Context, o options, need []Backend, progress io.Wr
 		if !slices.Contains(need, s.backend) {
 			continue
 		}
-		fmt.Fprintf(progress, "starting %s\n", s.name)
+		_, _ = fmt.Fprintf(progress, "starting %s\n", s.name)
 		server, err := s.start(ctx)
 		switch {
 		case err == nil:
@@ -77,7 +77,7 @@ func startServers(ctx context.Context, o options, need []Backend, progress io.Wr
 		case s.backend == Etcd || ctx.Err() != nil:
 			return started, absent, fmt.Errorf("start %s: %w", s.name, err)
 		default:
-			fmt.Fprintf(progress, "  absent: %v\n", err)
+			_, _ = fmt.Fprintf(progress, "  absent: %v\n", err)
 			absent = append(absent, absence{s.name, err.Error()})
 		}
 	}

@@ -41,7 +41,7 @@ func startRedis(ctx context.Context, name string, args ...string) (Server, error
 	}
 	s := &redisServer{p, name, address{"unix", filepath.Join(p.dir, "redis.sock")}}
 	c := redis.NewClient(&redis.Options{Network: s.address.network, Addr: s.address.address})
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	if err := p.await(ctx, func(ctx context.Context) error { return c.Ping(ctx).Err() }); err != nil {
 		return nil, fmt.Errorf("redis-server: %w", err)
 	}

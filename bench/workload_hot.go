@@ -53,6 +53,8 @@ func localWorkload() workload {
 	}
 }
 
+var errTwo = errors.New("two had the lock at once")
+
 // drain is how long those who wait at the end of a slice have for their last turn. Its
 // end is no mistake of theirs: a waiter that polls may be unlucky for long.
 const drain = 3 * time.Second
@@ -113,7 +115,7 @@ func contend(ctx context.Context, c *cell, all []Locker) ([]float64, error) {
 func (t *contest) granted(i int, asked time.Time, stop func()) (over bool, err error) {
 	now := time.Now()
 	if t.inside.Add(1) != 1 {
-		return true, errors.New("two had the lock at once")
+		return true, errTwo
 	}
 	if t.end.Load() == nil {
 		end := now.Add(t.slice)
@@ -132,7 +134,10 @@ func (t *contest) granted(i int, asked time.Time, stop func()) (over bool, err e
 
 // unlessOver is err, unless the slice is over and the error that of a last turn.
 func (t *contest) unlessOver(err error) error {
-	if end := t.end.Load(); err != nil && end != nil && time.Now().After(*end) && t.inside.Load() <= 1 {
+	if errors.Is(err, errTwo) {
+		return err
+	}
+	if end := t.end.Load(); end != nil && time.Now().After(*end) {
 		return nil
 	}
 	return err
