@@ -62,7 +62,7 @@ func process(ctx context.Context, e *stage.Etcd) (err error) {
 
 // worker works with one licence at a time until ctx ends. The number of the permit is the shard.
 func worker(ctx context.Context, e *stage.Etcd, c config, licences *etcdlock.Semaphore) error {
-	for {
+	for ctx.Err() == nil {
 		err := etcdlock.Do(ctx, licences, func(_ context.Context, h *etcdlock.Hold) error {
 			ctx := h.Context() // a batch that has begun is finished, unless the permit is lost
 			shard, _ := h.Slot()
@@ -74,14 +74,14 @@ func worker(ctx context.Context, e *stage.Etcd, c config, licences *etcdlock.Sem
 			return nil
 		})
 		switch {
-		case ctx.Err() != nil:
-			return nil
+		case errors.Is(err, context.Canceled): // ctx has ended, or with the loss something has been broken off
 		case errors.Is(err, etcdlock.ErrLost), errors.Is(err, etcdlock.ErrUnclear):
-			continue // whoever has the shard next goes on from what is written
+			// Whoever has the shard next goes on from what is written.
 		case err != nil:
 			return err
 		}
 	}
+	return nil
 }
 
 // advance works on the next item of a shard, and writes down how far it is. Owners of a slot
