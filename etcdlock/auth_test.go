@@ -16,18 +16,20 @@ import (
 // permissions are the prefixes that a user must be able to read and to write for the lock "orders"
 // of each kind; see "Permissions" in doc.go.
 var permissions = map[string][]string{
-	"Mutex":                 {"etcdlock/orders/"},
-	"Mutex at a prefix":     {"orders/"},
-	"RWMutex":               {"etcdlock/orders/"},
-	"readers of a RWMutex":  {"etcdlock/orders/"},
-	"Semaphore of 1":        {"etcdlock/orders/"},
-	"Semaphore of 3":        {"etcdlock/orders/"},
-	"Semaphore with slots":  {"etcdlock/orders/", "etcdlock/orders!/slot/"},
-	"Multi":                 {"etcdlock/orders/", "etcdlock/orders%20stock/", "etcdlock/orders%20prices/"},
-	"stripe":                {"etcdlock/orders%2F7/"},
-	"any stripe":            {"etcdlock/orders%2F0/"},
-	"ReentrantLock":         {"etcdlock/orders/"},
-	"candidate of Election": {"etcdlock/orders/"},
+	"Mutex":             {"etcdlock/orders/"},
+	"Mutex at a prefix": {"orders/"},
+
+	"Mutex with local hand-over": {"etcdlock/orders/"},
+	"RWMutex":                    {"etcdlock/orders/"},
+	"readers of a RWMutex":       {"etcdlock/orders/"},
+	"Semaphore of 1":             {"etcdlock/orders/"},
+	"Semaphore of 3":             {"etcdlock/orders/"},
+	"Semaphore with slots":       {"etcdlock/orders/", "etcdlock/orders!/slot/"},
+	"Multi":                      {"etcdlock/orders/", "etcdlock/orders%20stock/", "etcdlock/orders%20prices/"},
+	"stripe":                     {"etcdlock/orders%2F7/"},
+	"any stripe":                 {"etcdlock/orders%2F0/"},
+	"ReentrantLock":              {"etcdlock/orders/"},
+	"candidate of Election":      {"etcdlock/orders/"},
 }
 
 // kindsForUsers are those of the conformance suite, and those that are no Lockers.

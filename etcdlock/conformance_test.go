@@ -38,6 +38,9 @@ var kinds = []kind{
 	{"Mutex at a prefix", 1, 1, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewMutex(src, name, etcdlock.AtPrefix())
 	}, func(name string) string { return name }},
+	{"Mutex with local hand-over", 1, 1, func(src session.Source, name string) etcdlock.Locker {
+		return alone{src, name}
+	}, inNamespace},
 	{"RWMutex", 1, 1, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewRWMutex(src, name)
 	}, inNamespace},
@@ -66,6 +69,19 @@ var kinds = []kind{
 }
 
 func inNamespace(name string) string { return "etcdlock/" + name }
+
+// alone is a Mutex with a local line in which never more than one is.
+type alone struct {
+	src  session.Source
+	name string
+}
+
+func (a alone) mutex() *etcdlock.Mutex {
+	return etcdlock.NewMutex(a.src, a.name, etcdlock.WithLocalHandover(time.Second, 10))
+}
+
+func (a alone) Lock(ctx context.Context) (*etcdlock.Hold, error)    { return a.mutex().Lock(ctx) }
+func (a alone) TryLock(ctx context.Context) (*etcdlock.Hold, error) { return a.mutex().TryLock(ctx) }
 
 // outermost never enters again what it holds.
 type outermost struct{ lock *etcdlock.ReentrantLock }

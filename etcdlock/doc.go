@@ -22,6 +22,8 @@
 //	a job of a schedule, once per tick              Mutex.TryLock with WithMinHold
 //	one of several processes does the work, always  Election.Run; others find it with Leader, Observe
 //	code that wants a sync.Locker                   NewLocker
+//	many goroutines of a process want one lock      Mutex WithLocalHandover
+//	a process locks the same name again and again   Mutex WithRetention
 //
 // No lock at all is better where a transaction or a conditional write on the thing itself will
 // do, and where doing it twice does no harm. An Election is a Mutex held for ever whose owner
@@ -39,7 +41,8 @@
 //     If it returns an error, nothing is left behind that blocks others: what may
 //     exist is removed in the background.
 //  3. First come, first served: grants happen in the order in which etcd took the
-//     requests in. A release wakes one waiter, and no waiter polls.
+//     requests in. A release wakes one waiter, and no waiter polls. WithLocalHandover
+//     relaxes the order within bounds.
 //  4. A holder learns that it has lost the lock before anybody else can get it:
 //     Done closes, Context ends, and Err says so at the first look, at the latest at
 //     the session's deadline (see package session). If somebody removes the lease or
@@ -49,7 +52,8 @@
 //  5. A crashed holder is gone after its session's TTL, about 15 s by default.
 //  6. Nobody can release what somebody else holds. A hold is a value of its own, and
 //     every release is conditional on the very key and its create revision.
-//  7. The token of a hold never changes, and rises strictly from owner to owner.
+//  7. The token of a hold never changes, and rises strictly from owner to owner; with
+//     WithLocalHandover or WithRetention, from process to process.
 //  8. Readers that stand next to each other share; a reader never overtakes a writer that
 //     came first, nor the other way round. Permits of a semaphore are granted in order,
 //     whatever the weights, and at no revision are there more of them than its size, unless
@@ -120,4 +124,7 @@
 //	Transfer, Resize                one read, one transaction
 //	Unlock before WithMinHold       two round trips
 //	entering again                  nothing
+//	a local hand-over, a kept lock  nothing; a watch while one is kept
+//
+// Locks and releases of many names at the same time, on one session, go out together.
 package etcdlock

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/etcdlock/locks/etcdlock"
@@ -51,6 +52,52 @@ func ExampleWithMinHold() {
 	// Output:
 	// a does it
 	// b skips it
+}
+
+// All requests that a process serves want the same lock. They stand in etcd's line together, and
+// hand it on in memory for at most 50 ms before others have their turn.
+func ExampleWithLocalHandover() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	stock := etcdlock.NewMutex(src, "stock", etcdlock.WithLocalHandover(50*time.Millisecond, 1_000))
+	left := 100 // of the process, for the sake of the example
+	var requests sync.WaitGroup
+	for range 100 {
+		requests.Go(func() {
+			err := etcdlock.Do(ctx, stock, func(context.Context, *etcdlock.Hold) error {
+				left--
+				return nil
+			})
+			if err != nil {
+				log.Print(err)
+			}
+		})
+	}
+	requests.Wait()
+	fmt.Println(left)
+	// Output: 0
+}
+
+// A process that locks a name of its own again and again keeps the lock in between, for as long
+// as nobody else wants it.
+func ExampleWithRetention() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	shard := etcdlock.NewMutex(src, "shard-7", etcdlock.WithRetention(10*time.Second))
+	first, err := shard.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = first.Unlock(ctx)
+	again, err := shard.Lock(ctx) // no round trip
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(first.Token() == again.Token())
+	_ = again.Unlock(ctx)
+	// Output: true
 }
 
 // What must only be called under a lock can say so.

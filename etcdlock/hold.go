@@ -72,12 +72,7 @@ func (h *Hold) observe() {
 			return
 		}
 		// etcd does not let us look, at the moment. The session's news still comes.
-		pause := time.NewTimer(observeAgain)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		}
-		pause.Stop()
+		pause(ctx, observeAgain)
 	}
 }
 

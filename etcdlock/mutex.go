@@ -7,13 +7,14 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Mutex is an exclusive lock of a name. It has no state: all Mutex values of one name,
-// in one process or many, are the same lock, and each successful Lock is a [Hold] of
-// its own. It is not re-entrant: who locks a name twice waits for itself. It is safe
+// Mutex is an exclusive lock of a name. It has no state, unless [WithLocalHandover] or
+// [WithRetention] gives it some: all Mutex values of one name, in one process or many, are the
+// same lock, and each successful Lock is a [Hold] of its own. It is not re-entrant: who locks a name twice waits for itself. It is safe
 // for concurrent use.
 type Mutex struct {
 	lock
 	queue *fairqueue.Queue
+	line  *line // nil unless something is done without etcd
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -22,9 +23,10 @@ var _ Locker = (*Mutex)(nil)
 // src. No request is made; a name that cannot be one is reported by the first call
 // ([ErrInvalidName]). A nil src panics.
 func NewMutex(src session.Source, name string, opts ...Option) *Mutex {
-	o := collect("a Mutex", opts)
+	o := collect(aMutex, opts)
 	l, prefix := newLock(o, name, false)
-	return &Mutex{lock: l, queue: fairqueue.New(src, prefix, o.queue...)}
+	queue := fairqueue.New(src, prefix, o.queue...)
+	return &Mutex{lock: l, queue: queue, line: newLine(queue, o)}
 }
 
 // Lock waits in line until it has the lock or ctx ends: one round trip if the lock is
@@ -38,6 +40,9 @@ func NewMutex(src session.Source, name string, opts ...Option) *Mutex {
 // is down, a change of leader or too many requests, is not reported but waited out.
 func (m *Mutex) Lock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
+		if m.line != nil {
+			return m.line.lock(ctx)
+		}
 		return ticketClaim(m.queue.Join(ctx, fairqueue.Exclusive))
 	})
 }
@@ -47,6 +52,9 @@ func (m *Mutex) Lock(ctx context.Context) (*Hold, error) {
 // costs one transaction more. Other errors are as for Lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
+		if m.line != nil {
+			return m.line.tryLock(ctx)
+		}
 		return ticketClaim(m.queue.TryJoin(ctx, fairqueue.Exclusive))
 	})
 }

@@ -11,6 +11,7 @@ import (
 )
 
 const (
+	aMutex     = "a Mutex"
 	anElection = "an Election"
 	aSemaphore = "a Semaphore"
 
@@ -33,6 +34,7 @@ type options struct {
 	minHold   time.Duration
 
 	kind     string // of lock, for which they are
+	local    localOptions
 	slots    bool
 	priority int
 	health   func(context.Context) error
@@ -106,6 +108,43 @@ func WithHealthCheck(every time.Duration, check func(context.Context) error) Opt
 		panic("etcdlock: a health check needs a function and a positive interval")
 	}
 	return special(anElection, "WithHealthCheck", func(o *options) { o.every, o.health = every, check })
+}
+
+// WithLocalHandover makes goroutines that share one Mutex value hand the lock on to each other in
+// memory, in the order in which they came, without asking etcd. They stand in etcd's queue
+// together, with one ticket, and go back to its end, so that other processes have their turn, when
+// the ticket has been owned for the time bound, or for that many grants, whichever comes first.
+// So others wait longer than they would otherwise by at most bound, and what the last holder still
+// takes, for each such process ahead of them; and within that time, goroutines of the process that
+// has the lock overtake those of others who came first. The order of processes stays that of
+// etcd's queue.
+//
+// All who have the lock under one ticket have the same [Token]: it fences processes, not
+// goroutines of one process. If the session is lost, those who wait in memory get [ErrLost],
+// too; if only the key is removed, they stand in line again. Only for a [Mutex]; not together with [WithMinHold]. The default is that every Lock has a
+// ticket. It panics if bound or grants is not positive.
+func WithLocalHandover(bound time.Duration, grants int) Option {
+	if bound <= 0 || grants <= 0 {
+		panic("etcdlock: the bounds of a local hand-over must be positive")
+	}
+	return special(aMutex, "WithLocalHandover", func(o *options) { o.local.bound, o.local.grants = bound, grants })
+}
+
+// WithRetention makes the lock stay with the Mutex value when it has been unlocked, until somebody
+// else wants it, or for the time idle at most: then locking it again costs no round trip. To hear of
+// others it watches the queue, from the first time on that it keeps the lock idle; another process has the lock within
+// one hand-over more than otherwise. While the process does not answer, others wait until its TTL is
+// over, as if it had crashed with the lock, although nobody uses it.
+//
+// All who have the lock without it being given back in between have the same [Token]. A Lock that costs no round
+// trip believes what it last heard from etcd: who deletes the key by hand is heard of within milliseconds.
+// Only for a [Mutex]; not together with [WithMinHold]. The default is that Unlock gives the
+// lock back. It panics if idle is not positive.
+func WithRetention(idle time.Duration) Option {
+	if idle <= 0 {
+		panic("etcdlock: the time for which a lock is kept must be positive")
+	}
+	return special(aMutex, "WithRetention", func(o *options) { o.local.idle = idle })
 }
 
 // special is an option that only one kind of lock heeds. Others panic.

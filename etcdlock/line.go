@@ -1,0 +1,228 @@
+package etcdlock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+// localOptions are what a Mutex does without etcd. The zero value is nothing.
+type localOptions struct {
+	bound  time.Duration // of an ownership that is handed on
+	grants int
+	idle   time.Duration // for which it is kept
+}
+
+func (o localOptions) handsOn() bool { return o.grants > 0 }
+
+// line is the goroutines that share a Mutex value, and what their process owns. It holds to:
+//
+//  1. At most one ownership is current, and at most one place has it.
+//  2. Somebody is in line in etcd for those who wait, or an ownership is current that will
+//     be handed on or given back.
+type line struct {
+	queue *fairqueue.Queue
+	localOptions
+
+	mu      sync.Mutex
+	waiting []*place   // in memory
+	current *ownership // nil: none
+	stop    func()     // gives up the place in etcd's line; nil: there is none
+}
+
+// newLine returns nil if the options ask for nothing.
+func newLine(q *fairqueue.Queue, o options) *line {
+	if o.local == (localOptions{}) {
+		return nil
+	}
+	if o.minHold > 0 {
+		panic("etcdlock: WithMinHold cannot be together with WithLocalHandover or WithRetention")
+	}
+	return &line{queue: q, localOptions: o.local}
+}
+
+// lock takes a place, at the end of the line.
+func (l *line) lock(ctx context.Context) (claim, error) {
+	l.mu.Lock()
+	if p := l.takeIdle(); p != nil {
+		l.mu.Unlock()
+		return p, nil
+	}
+	if !l.handsOn() {
+		l.mu.Unlock()
+		t, err := l.queue.Join(ctx, fairqueue.Exclusive)
+		if err != nil {
+			return nil, err
+		}
+		return &place{line: l, ticket: t}, nil
+	}
+	defer l.mu.Unlock()
+	p := &place{line: l, ready: make(chan struct{})}
+	l.waiting = append(l.waiting, p)
+	l.join()
+	return p, nil
+}
+
+func (l *line) tryLock(ctx context.Context) (claim, error) {
+	l.mu.Lock()
+	if p := l.takeIdle(); p != nil {
+		l.mu.Unlock()
+		return p, nil
+	}
+	busy := l.current != nil || len(l.waiting) > 0
+	l.mu.Unlock()
+	if busy {
+		return nil, ErrBusy
+	}
+	t, err := l.queue.TryJoin(ctx, fairqueue.Exclusive)
+	if err != nil {
+		return nil, err
+	}
+	return &place{line: l, ticket: t}, nil
+}
+
+// takeIdle takes what is kept. It is called with mu held.
+func (l *line) takeIdle() *place {
+	o := l.current
+	if o == nil {
+		return nil
+	}
+	s := o.ticket.Session()
+	over := s.Context().Err() != nil
+	if !over && (o.held || o.wanted) {
+		return nil
+	}
+	if over || s.Err() != nil { // which looks at the clock
+		l.lose(o, s.Err()) // before that has been heard
+		return nil
+	}
+	o.expiry.Stop()
+	p := &place{line: l}
+	p.take(o)
+	return p
+}
+
+// join sees to it that somebody is in line in etcd if that is needed. It is called with mu held.
+func (l *line) join() {
+	if len(l.waiting) == 0 || l.stop != nil || l.current != nil {
+		return
+	}
+	// In line for whoever waits, so not on the context of one of them; it ends when nobody
+	// waits any more. The deadline is for a Keeper, which gives up early without one.
+	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
+	l.stop = cancel
+	go func() { // ends with the grant, an error, or stop
+		defer cancel()
+		t, err := l.queue.Join(ctx, fairqueue.Exclusive)
+		if err == nil {
+			err = t.Wait(ctx)
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.stop = nil
+		switch {
+		case err == nil:
+			give := l.next(l.begin(t))
+			l.mu.Unlock()
+			_ = give.back(context.Background()) // if nobody waits any more
+			l.mu.Lock()
+		case ctx.Err() != nil:
+			l.join() // for those who have come since
+		default:
+			l.fail(err)
+		}
+	}()
+}
+
+// fail tells all who wait in memory. It is called with mu held.
+func (l *line) fail(err error) {
+	for _, p := range l.waiting {
+		p.err = err
+		close(p.ready)
+	}
+	l.waiting = nil
+	l.standDown()
+}
+
+// standDown gives up the place in etcd's line if there is nobody to stand for. It is called with mu
+// held.
+func (l *line) standDown() {
+	if len(l.waiting) == 0 && l.stop != nil {
+		l.stop()
+	}
+}
+
+// next says what becomes of o, which nobody holds: it goes to the one who has waited longest, it
+// is kept, or it is to be given back in etcd, which is the caller's business then. It is called
+// with mu held.
+func (l *line) next(o *ownership) (giveBack *ownership) {
+	o.held = false
+	switch {
+	case l.current != o:
+		return o
+	case len(l.waiting) > 0 && (o.grants == 0 || o.grants < l.grants && time.Since(o.since) < l.bound):
+		p := l.waiting[0]
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+		p.take(o)
+		close(p.ready)
+		l.standDown()
+		return nil
+	case len(l.waiting) == 0 && l.idle > 0 && !o.wanted:
+		o.expiry.Reset(l.idle)
+		o.guard.Reset(0) // listens from now on
+		return nil
+	}
+	l.current = nil
+	l.join()
+	return o
+}
+
+// release ends what a place had of o.
+func (l *line) release(ctx context.Context, o *ownership) error {
+	l.mu.Lock()
+	lost := o.lost
+	give := l.next(o)
+	l.mu.Unlock()
+	err := give.back(ctx)
+	if lost != nil {
+		return lost
+	}
+	return err
+}
+
+// drop gives o back if nobody holds it.
+func (l *line) drop(o *ownership) {
+	l.mu.Lock()
+	idle := l.current == o && !o.held
+	if idle {
+		l.current = nil
+		l.join()
+	}
+	l.mu.Unlock()
+	if idle {
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+		defer cancel()
+		_ = o.back(ctx) // if it cannot be confirmed, the session goes on with it
+	}
+}
+
+// lose ends o. Those who wait in memory have not lost anything if only the key is gone: then there
+// is a new one for them. It is called with mu held.
+func (l *line) lose(o *ownership, err error) {
+	if o.lost == nil {
+		o.lost = err
+	}
+	o.end()
+	if l.current != o {
+		return
+	}
+	l.current = nil
+	if o.ticket.Session().Context().Err() != nil {
+		l.fail(err)
+	} else {
+		l.join()
+	}
+}

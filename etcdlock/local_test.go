@@ -1,0 +1,402 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+const noBound = time.Hour
+
+// lineUp has n goroutines lock m one after the other, each known to wait before the next one comes.
+func lineUp(t *testing.T, ctx context.Context, m *etcdlock.Mutex, n int) (waiting []<-chan result) {
+	t.Helper()
+	for range n {
+		before := etcdlock.WaitingLocally(m)
+		waiting = append(waiting, locking(ctx, m))
+		require.Eventually(t, func() bool { return etcdlock.WaitingLocally(m) == before+1 }, patience, waitABit)
+	}
+	return waiting
+}
+
+func TestGoroutinesHandTheLockOnInOrderAndWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	h := lock(t, m)
+	waiting := lineUp(t, within(t), m, 20)
+	requests := cluster.Calls("Txn") + cluster.Calls("Range")
+	token := h.Token()
+	for _, w := range waiting {
+		requireWaiting(t, w)
+		unlock(t, h)
+		h = granted(t, w)
+		require.Equal(t, token, h.Token(), "the token stays the same")
+		require.NoError(t, h.Err())
+	}
+	require.Equal(t, requests, cluster.Calls("Txn")+cluster.Calls("Range"))
+	unlock(t, h)
+	requireNothingLeft(t, cluster.Client(t))
+}
+
+func TestAfterSoManyGrantsOthersHaveTheirTurn(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 3))
+	h := lock(t, m)
+	local := lineUp(t, within(t), m, 5)
+	other := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	remote := locking(within(t), other)
+	awaitTickets(t, cluster.Client(t), 2)
+	first := h.Token()
+	for range 2 { // with the first, three
+		unlock(t, h)
+		h, local = granted(t, local[0]), local[1:]
+		require.Equal(t, first, h.Token())
+	}
+	requireWaiting(t, remote)
+	unlock(t, h)
+	theirs := granted(t, remote)
+	require.Greater(t, theirs.Token(), first)
+	for _, w := range local {
+		requireWaiting(t, w)
+	}
+	unlock(t, theirs)
+	for _, w := range local {
+		h = granted(t, w)
+		require.Greater(t, h.Token(), theirs.Token())
+		unlock(t, h)
+	}
+	requireNothingLeft(t, cluster.Client(t))
+}
+
+// The time is over as soon as it begins, so each ownership serves one.
+func TestAfterItsTimeTheLockGoesBackToEtcd(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(1, 1_000))
+	h := lock(t, m)
+	token := h.Token()
+	for _, w := range lineUp(t, within(t), m, 3) {
+		unlock(t, h)
+		h = granted(t, w)
+		require.Greater(t, h.Token(), token)
+		token = h.Token()
+	}
+	unlock(t, h)
+	requireNothingLeft(t, cluster.Client(t))
+}
+
+func TestWhoGivesUpInMemoryIsSkipped(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	h := lock(t, m)
+	ctx, cancel := context.WithCancel(within(t))
+	quits := lineUp(t, ctx, m, 2)
+	stays := lineUp(t, within(t), m, 1)[0]
+	cancel()
+	for _, q := range quits {
+		require.ErrorIs(t, await(t, "giving up", q).err, context.Canceled)
+	}
+	unlock(t, h)
+	unlock(t, granted(t, stays))
+	requireNothingLeft(t, cluster.Client(t))
+}
+
+func TestNobodyStandsInLineForNobody(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	held := lock(t, etcdlock.NewMutex(newSession(t, client), "orders"))
+	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	ctx, cancel := context.WithCancel(within(t))
+	waiting := locking(ctx, m)
+	awaitTickets(t, client, 2)
+	cancel()
+	require.ErrorIs(t, await(t, "giving up", waiting).err, context.Canceled)
+	awaitTickets(t, client, 1)
+	again := locking(within(t), m)
+	awaitTickets(t, client, 2)
+	unlock(t, held)
+	unlock(t, granted(t, again))
+}
+
+func TestTheLossOfTheSessionReachesTheLocalHolderAndAllWhoWaitInMemory(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	m := etcdlock.NewMutex(s, "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	h := lock(t, m)
+	waiting := lineUp(t, within(t), m, 3)
+	_, err := cluster.Client(t).Revoke(within(t), s.Lease())
+	require.NoError(t, err)
+	require.Error(t, s.Renew(within(t)))
+	await(t, "the holder's loss", h.Done())
+	require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
+	for _, w := range waiting {
+		require.ErrorIs(t, await(t, "a waiter's loss", w).err, etcdlock.ErrLost)
+	}
+	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+}
+
+func TestIfOnlyTheKeyIsLostWhoWaitsInMemoryStandsInLineAgain(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	h := lock(t, m)
+	waiting := lineUp(t, within(t), m, 3)
+	_, err := cluster.Client(t).Delete(within(t), h.Key())
+	require.NoError(t, err)
+	await(t, "the holder's loss", h.Done())
+	require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
+	for _, w := range waiting {
+		next := granted(t, w)
+		require.Greater(t, next.Token(), h.Token())
+		unlock(t, next)
+	}
+	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+	require.Eventually(t, func() bool {
+		again := lock(t, m)
+		unlock(t, again)
+		return again.Key() == h.Key() // the name is free again
+	}, patience, waitABit)
+}
+
+func TestTheRefusalOfEtcdReachesAllWhoWaitInMemory(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	held := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	m := etcdlock.NewMutex(s, "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	waiting := lineUp(t, within(t), m, 3)
+	require.NoError(t, s.Close(within(t)))
+	for _, w := range waiting {
+		require.ErrorIs(t, await(t, "an error", w).err, etcdlock.ErrClosed)
+	}
+	unlock(t, held)
+}
+
+func TestTryLockOfALocalLine(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 10))
+	h, err := m.TryLock(within(t))
+	require.NoError(t, err)
+	requests := cluster.Calls("Range")
+	_, err = m.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	require.Equal(t, requests, cluster.Calls("Range"), "it knows by itself")
+	waiting := lineUp(t, within(t), m, 1)
+	unlock(t, h)
+	unlock(t, granted(t, waiting[0]))
+	other := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	_, err = m.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	unlock(t, other)
+	requireNothingLeft(t, cluster.Client(t))
+}
+
+func TestALockThatIsKeptCostsNothingToLockAgain(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithRetention(noBound))
+	h := lock(t, m)
+	token := h.Token()
+	unlock(t, h)
+	awaitTickets(t, cluster.Client(t), 1)
+	txns := cluster.Calls("Txn")
+	for range 100 {
+		h = lock(t, m)
+		require.Equal(t, token, h.Token())
+		_, err := m.TryLock(within(t))
+		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		unlock(t, h)
+		require.NoError(t, h.Unlock(within(t)), "twice")
+		require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
+	}
+	h, err := m.TryLock(within(t))
+	require.NoError(t, err)
+	unlock(t, h)
+	require.Equal(t, txns, cluster.Calls("Txn"))
+}
+
+func TestALockThatIsKeptStaysSoIfTheContextIsOver(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithRetention(noBound))
+	h := lock(t, m)
+	unlock(t, h)
+	_, err := m.Lock(cancelled())
+	require.ErrorIs(t, err, context.Canceled)
+	again := lock(t, m)
+	require.Equal(t, h.Token(), again.Token())
+	unlock(t, again)
+}
+
+func TestALockThatIsKeptGoesToWhoeverWantsIt(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithRetention(noBound))
+	other := etcdlock.NewMutex(newSession(t, client), "orders")
+	for range 3 {
+		h := lock(t, m)
+		unlock(t, h) // and is kept
+		theirs := lock(t, other)
+		require.Greater(t, theirs.Token(), h.Token())
+		waiting := locking(within(t), m)
+		awaitTickets(t, client, 2)
+		unlock(t, theirs)
+		unlock(t, granted(t, waiting))
+	}
+	// Wanted while it is held: it is not kept.
+	h := lock(t, m)
+	unlock(t, h)
+	h = lock(t, m)
+	remote := locking(within(t), other)
+	awaitTickets(t, client, 2)
+	requireWaiting(t, remote)
+	unlock(t, h)
+	unlock(t, granted(t, remote))
+	awaitTickets(t, client, 0)
+}
+
+func TestALockIsKeptForItsTimeOnly(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithRetention(time.Millisecond))
+	unlock(t, lock(t, m))
+	awaitTickets(t, cluster.Client(t), 0)
+	unlock(t, lock(t, m))
+	awaitTickets(t, cluster.Client(t), 0)
+}
+
+func TestALockThatIsKeptAndLostIsTakenAnew(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	s := newSession(t, client)
+	m := etcdlock.NewMutex(s, "orders", etcdlock.WithRetention(noBound))
+	h := lock(t, m)
+	unlock(t, h)
+	_, err := client.Delete(within(t), h.Key())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return !etcdlock.OwnsLocally(m) }, patience, waitABit)
+	again := lock(t, m)
+	require.Greater(t, again.Token(), h.Token())
+	unlock(t, again)
+}
+
+func TestLocalWaitersOfAKeptLockStandInEtcdsLine(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithRetention(noBound))
+	h := lock(t, m)
+	first := locking(within(t), m)
+	awaitTickets(t, client, 2)
+	remote := locking(within(t), etcdlock.NewMutex(newSession(t, client), "orders"))
+	awaitTickets(t, client, 3)
+	unlock(t, h)
+	one := granted(t, first)
+	requireWaiting(t, remote)
+	unlock(t, one)
+	unlock(t, granted(t, remote))
+}
+
+// Mutual exclusion and equal shares with several processes' worth of goroutines, of which some
+// give up, some hand on and some keep.
+func TestLocalLinesOfManySessionsExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	options := [][]etcdlock.Option{
+		nil,
+		{etcdlock.WithLocalHandover(20*time.Millisecond, 50)},
+		{etcdlock.WithRetention(time.Second)},
+		{etcdlock.WithLocalHandover(noBound, 5), etcdlock.WithRetention(10 * time.Millisecond)},
+	}
+	var inside atomic.Int64
+	var working sync.WaitGroup
+	errs := make(chan error, 100)
+	ctx := within(t)
+	for i, opts := range options {
+		m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", opts...)
+		for j := range 4 {
+			working.Go(func() {
+				for n := range 25 {
+					wait, cancel := ctx, context.CancelFunc(func() {})
+					if (i+j+n)%5 == 0 {
+						wait, cancel = context.WithTimeout(ctx, 2*time.Millisecond)
+					}
+					h, err := m.Lock(wait)
+					cancel()
+					if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+						continue
+					}
+					if err != nil {
+						errs <- err
+						return
+					}
+					if inside.Add(1) != 1 {
+						errs <- fmt.Errorf("two at a time")
+					}
+					runtime.Gosched()
+					inside.Add(-1)
+					if err := h.Unlock(ctx); err != nil {
+						errs <- err
+						return
+					}
+				}
+			})
+		}
+	}
+	working.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+	requireNothingLeft(t, cluster.Client(t))
+}
+
+func TestLocalOptionsAreForAMutexAndNotForMinHold(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	sessions := keep(t, cluster.Client(t))
+	local, retention := etcdlock.WithLocalHandover(time.Second, 1), etcdlock.WithRetention(time.Second)
+	require.Panics(t, func() { etcdlock.NewRWMutex(sessions, "a", local) })
+	require.Panics(t, func() { etcdlock.NewStriped(sessions, "a", 2, retention) })
+	require.Panics(t, func() { etcdlock.NewMutex(sessions, "a", local, etcdlock.WithMinHold(time.Second)) })
+	require.Panics(t, func() { etcdlock.WithLocalHandover(0, 1) })
+	require.Panics(t, func() { etcdlock.WithLocalHandover(1, 0) })
+	require.Panics(t, func() { etcdlock.WithRetention(0) })
+}
+
+func TestALocalLineGoesOnWithTheKeepersNextSession(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	sessions := keep(t, cluster.Client(t))
+	m := etcdlock.NewMutex(sessions, "orders", etcdlock.WithLocalHandover(noBound, 10), etcdlock.WithRetention(noBound))
+	unlock(t, lock(t, m))
+	s, err := sessions.Session(within(t))
+	require.NoError(t, err)
+	_, err = cluster.Client(t).Revoke(within(t), s.Lease())
+	require.NoError(t, err)
+	require.Error(t, s.Renew(within(t)))
+	h := lock(t, m)
+	require.NoError(t, h.Err())
+	next, err := sessions.Session(within(t))
+	require.NoError(t, err)
+	require.NotEqual(t, s.Lease(), next.Lease())
+	unlock(t, h)
+}

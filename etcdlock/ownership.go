@@ -1,0 +1,82 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+// ownership is a ticket that has been granted, and may serve several holds one after the other.
+// What is not constant is guarded by the line's mu.
+type ownership struct {
+	line   *line
+	ticket *fairqueue.Ticket
+	since  time.Time
+	end    func() // of listening
+
+	grants int
+	held   bool        // by a place
+	wanted bool        // by another process, as far as has been heard
+	lost   error       // nil as far as has been heard
+	expiry *time.Timer // of the time for which it is kept
+	guard  *time.Timer // starts to listen
+}
+
+// begin makes t, which has been granted, what the process owns. It is called with mu held.
+func (l *line) begin(t *fairqueue.Ticket) *ownership {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := t.Session()
+	o := &ownership{line: l, ticket: t, since: time.Now()}
+	detach := context.AfterFunc(s.Context(), func() { o.lose(s.Err()) })
+	var listening sync.Once
+	o.guard = time.AfterFunc(watchAfter, func() { listening.Do(func() { o.listen(ctx) }) })
+	o.expiry = time.AfterFunc(time.Hour, func() { l.drop(o) })
+	o.expiry.Stop()
+	o.end = func() {
+		detach()
+		cancel()
+		o.guard.Stop()
+		o.expiry.Stop()
+	}
+	l.current = o
+	return o
+}
+
+// back gives the ticket back, if there is one to be given back.
+func (o *ownership) back(ctx context.Context) error {
+	if o == nil {
+		return nil
+	}
+	o.end()
+	return o.ticket.Leave(ctx)
+}
+
+// listen hears of the loss and, if o may be kept, of others who want it. It ends with o.
+func (o *ownership) listen(ctx context.Context) {
+	if o.line.idle > 0 {
+		if err := o.ticket.Wanted(ctx); !errors.Is(err, ErrLost) {
+			// If it cannot be found out, others have to be assumed.
+			o.line.mu.Lock()
+			o.wanted = true
+			o.line.mu.Unlock()
+			o.line.drop(o)
+		}
+	}
+	for ctx.Err() == nil {
+		if err := o.ticket.Lost(ctx); errors.Is(err, ErrLost) {
+			o.lose(err)
+			_ = o.ticket.Leave(ctx) // nothing is there, but its name is free again
+			return
+		}
+		pause(ctx, observeAgain)
+	}
+}
+
+func (o *ownership) lose(err error) {
+	o.line.mu.Lock()
+	defer o.line.mu.Unlock()
+	o.line.lose(o, err)
+}

@@ -1,0 +1,138 @@
+package etcdlock
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// place is a claim on what a line has or will have.
+type place struct {
+	line   *line
+	ticket *fairqueue.Ticket // of its own, where nothing is handed on
+	ready  chan struct{}     // of one who waits in memory: closed when one of the following is there
+	own    *ownership
+	err    error
+}
+
+// take is called with mu held.
+func (p *place) take(o *ownership) {
+	o.held = true
+	o.grants++
+	p.own = o
+}
+
+func (p *place) Wait(ctx context.Context) error {
+	trusted := p.ticket == nil && p.ready == nil // it was kept, and has just been looked at
+	switch {
+	case trusted:
+	case p.ticket != nil:
+		if err := p.ticket.Wait(ctx); err != nil {
+			return err
+		}
+		p.line.mu.Lock()
+		p.take(p.line.begin(p.ticket))
+		p.line.mu.Unlock()
+	default:
+		select {
+		case <-p.ready:
+		case <-ctx.Done():
+			if p.line.leave(p) {
+				return ctx.Err()
+			}
+			<-p.ready // at the same moment
+		}
+		if p.err != nil {
+			return p.err
+		}
+	}
+	err := ctx.Err()
+	if err == nil && !trusted {
+		err = p.Session().Err()
+	}
+	if err != nil {
+		_ = p.Leave(ctx) // the error tells what is wrong
+	}
+	return err
+}
+
+// leave reports whether p was still waiting.
+func (l *line) leave(p *place) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.waiting, p)
+	if i < 0 {
+		return false
+	}
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	l.standDown()
+	return true
+}
+
+func (p *place) Granted() bool {
+	return p.owns() || p.ticket != nil && p.ticket.Granted()
+}
+
+// owns reports whether own is there to be read.
+func (p *place) owns() bool {
+	if p.ready != nil {
+		select {
+		case <-p.ready:
+		default:
+			return false
+		}
+	}
+	return p.own != nil
+}
+
+// standing is the ticket that p has, or will have alone; nil for one who waits in memory.
+func (p *place) standing() *fairqueue.Ticket {
+	if p.owns() {
+		return p.own.ticket
+	}
+	return p.ticket
+}
+
+func (p *place) Key() string {
+	if t := p.standing(); t != nil {
+		return t.Key()
+	}
+	return ""
+}
+
+func (p *place) Revision() int64 {
+	if t := p.standing(); t != nil {
+		return t.Revision()
+	}
+	return 0
+}
+
+func (p *place) Session() *session.Session { return p.own.ticket.Session() }
+func (p *place) Guards() []clientv3.Cmp    { return p.own.ticket.Guards() }
+
+func (p *place) Lost(ctx context.Context) error { return p.own.ticket.Lost(ctx) }
+
+func (p *place) Leave(ctx context.Context) error { return p.line.release(ctx, p.own) }
+
+// Linger is not asked for: see newLine.
+func (p *place) Linger(ctx context.Context, _ time.Duration) error { return p.Leave(ctx) }
+
+// Abandon is for a hold that has found out that its key is gone.
+func (p *place) Abandon() { p.own.lose(fairqueue.ErrGone) }
+
+// Ahead counts those in etcd's queue. Who waits in memory has at least that many ahead.
+func (p *place) Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool) {
+	if p.ticket != nil {
+		return p.ticket.Ahead(ctx)
+	}
+	entries, err := p.line.queue.Entries(ctx)
+	if err != nil || len(entries) == 0 {
+		return fairqueue.Entry{}, 0, false
+	}
+	return entries[0], len(entries), true
+}

@@ -1,0 +1,75 @@
+package fairqueue
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Wanted blocks until somebody else stands in the queue, and returns nil then, for an exclusive
+// ticket that has been granted. Otherwise it is like [Ticket.Lost]: it hears of who joins within
+// milliseconds, through one watch on the queue, and reads the beginning of the queue about every
+// 10 s.
+func (t *Ticket) Wanted(ctx context.Context) error {
+	w := t.watcher()
+	o := t.solitude()
+	seen := t.me.revision
+	for {
+		news, err := w.await(ctx, o, seen)
+		if err != nil {
+			return err
+		}
+		here, company, at, err := t.company(ctx, news.revision)
+		switch {
+		case err != nil:
+			return err
+		case !here:
+			return fmt.Errorf("ticket %s: %w", t.me.key, ErrGone)
+		case company:
+			return nil
+		}
+		seen = at
+	}
+}
+
+// solitude is that t is there, and nobody else.
+func (t *Ticket) solitude() obstacle {
+	return obstacle{
+		span: t.queue.space.all(),
+		puts: true,
+		ends: func(e *clientv3.Event) bool {
+			if string(e.Kv.Key) == t.me.key {
+				return e.Type == clientv3.EventTypeDelete && e.Kv.ModRevision > t.me.revision
+			}
+			_, direct := t.queue.space.mode(string(e.Kv.Key))
+			return direct && e.IsCreate()
+		},
+		stands: func(ctx context.Context, least int64) (bool, int64, error) {
+			here, company, at, err := t.company(ctx, least)
+			return here && !company, at, err
+		},
+	}
+}
+
+// company reads whether t is there, and whether anybody else is, at revision least or later. A
+// long queue is company enough to be taken for here.
+func (t *Ticket) company(ctx context.Context, least int64) (here, company bool, at int64, err error) {
+	all := t.queue.space.all()
+	for _, local := range []bool{true, false} {
+		read, revision, err := read(ctx, t.session, clientv3.OpGet(all.first,
+			append(t.mode.readOptions(local), clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit))...))
+		if err != nil {
+			return false, false, 0, err
+		}
+		at, here, company = revision, read[0].more, read[0].more
+		for _, e := range read[0].entries {
+			here = here || e.is(t.me)
+			company = company || !e.is(t.me) && t.queue.space.blocks(e, Exclusive)
+		}
+		if at >= least {
+			break
+		}
+	}
+	return here, company, at, nil
+}
