@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -43,14 +44,22 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) err
 		unlockErr := h.Unlock(bounded)
 		switch {
 		case errors.Is(lost, ErrLost), errors.Is(lost, ErrClosed):
-			err = errors.Join(err, failed("do", h.lock.name, lost))
+			err = both(err, failed("do", h.lock.name, lost))
 		case errors.Is(unlockErr, ErrLost) && h.claim.Session().Err() == nil:
 			// The key was gone; a session that ends while we release is another matter.
-			err = errors.Join(err, unlockErr)
+			err = both(err, unlockErr)
 		}
 	}()
 	fnCtx, cancel := context.WithCancelCause(carry(ctx, h))
 	defer cancel(nil)
 	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
 	return fn(fnCtx, h)
+}
+
+// both is errors.Join in one line, as logs want it.
+func both(err, other error) error {
+	if err == nil {
+		return other
+	}
+	return fmt.Errorf("%w; %w", err, other)
 }

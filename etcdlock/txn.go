@@ -20,7 +20,13 @@ import (
 //
 // If the answer was lost, the transaction may have taken effect while the hold existed.
 // Then, and only then, the error wraps [ErrUnclear], next to ctx's error, the hold's end or
-// the network's; so test for that first.
+// the network's; so test for that first. A transaction that may take effect twice can be given
+// to [session.Retry], which tries again what may pass:
+//
+//	err := session.Retry(ctx, func(ctx context.Context) error {
+//		_, err := h.Txn(ctx).Then(clientv3.OpPut("orders/last", "42")).Commit()
+//		return err
+//	})
 func (h *Hold) Txn(ctx context.Context) clientv3.Txn {
 	return &guardedTxn{ctx: ctx, hold: h}
 }
