@@ -2,7 +2,6 @@ package session_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -314,7 +313,7 @@ func TestTheEndOfTheSessionEndsThoseWhoWait(t *testing.T) {
 		waitForAll()
 		wait()
 		for _, r := range results {
-			require.True(t, errors.Is(r.err, session.ErrClosed), r.err)
+			require.ErrorIs(t, r.err, session.ErrClosed)
 		}
 		require.Len(t, f.sent(), 2, "the others were never sent")
 	})
