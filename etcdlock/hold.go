@@ -46,9 +46,14 @@ type Hold struct {
 }
 
 func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
-	h := &Hold{lock: l, claim: c, since: time.Now(), values: ctx, watched: make(chan struct{}), slot: -1}
+	h := &Hold{lock: l, claim: c, since: time.Now(), values: ctx, slot: -1}
 	h.shared.Store(len(l.covers) == 1 && l.covers[0].shared)
-	h.watch = time.AfterFunc(watchAfter, h.observe)
+	if p, ok := c.(*place); ok {
+		p.serve(h) // and hears of the loss for it
+	} else {
+		h.watched = make(chan struct{})
+		h.watch = time.AfterFunc(watchAfter, h.observe)
+	}
 	if len(l.opts.hooks) > 0 {
 		context.AfterFunc(h.Context(), func() {
 			if err := h.ended(); !errors.Is(err, ErrUnlocked) {

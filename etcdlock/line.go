@@ -159,7 +159,7 @@ func (l *line) standDown() {
 // is kept, or it is to be given back in etcd, which is the caller's business then. It is called
 // with mu held.
 func (l *line) next(o *ownership) (giveBack *ownership) {
-	o.held = false
+	o.held, o.hold = false, nil
 	switch {
 	case l.current != o:
 		return o
@@ -214,6 +214,9 @@ func (l *line) drop(o *ownership) {
 func (l *line) lose(o *ownership, err error) {
 	if o.lost == nil {
 		o.lost = err
+	}
+	if o.hold != nil {
+		o.hold.end(err)
 	}
 	o.end()
 	if l.current != o {

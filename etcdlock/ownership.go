@@ -19,6 +19,7 @@ type ownership struct {
 
 	grants int
 	held   bool        // by a place
+	hold   *Hold       // that place's, if it has come that far
 	wanted bool        // by another process, as far as has been heard
 	lost   error       // nil as far as has been heard
 	expiry *time.Timer // of the time for which it is kept

@@ -27,6 +27,15 @@ func (p *place) take(o *ownership) {
 	p.own = o
 }
 
+// serve makes h the hold that hears of the loss of what p has.
+func (p *place) serve(h *Hold) {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	if p.own.hold = h; p.own.lost != nil {
+		h.end(p.own.lost)
+	}
+}
+
 func (p *place) Wait(ctx context.Context) error {
 	trusted := p.ticket == nil && p.ready == nil // it was kept, and has just been looked at
 	switch {
