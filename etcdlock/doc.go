@@ -27,7 +27,8 @@
 //
 // No lock at all is better where a transaction or a conditional write on the thing itself will
 // do, and where doing it twice does no harm. An Election is a Mutex held for ever whose owner
-// can be found; take a Mutex for work that ends.
+// can be found; take a Mutex for work that ends. More under Choosing, and for those who know
+// other locks under Coming from; Operating is for those who run them.
 //
 // All of them are places in one kind of queue (package fairqueue), and what a successful
 // call returns is always a [Hold]. What is said of Lock here goes for every way to take a lock.
