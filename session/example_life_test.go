@@ -145,21 +145,18 @@ func ExampleWithOnChange() {
 	synctest.Test(&t, func(t *testing.T) {
 		cluster := embedtest.Start(t, embedtest.WithVirtualTime())
 		began := time.Now()
-		var last clientv3.LeaseID
+		show := map[session.State]string{
+			session.Live:   "all is well",
+			session.AtRisk: "start nothing new",
+			session.Lost:   "stop",
+			session.Closed: "done",
+		}
+		var last session.Change
 		s, err := session.New(t.Context(), cluster.Client(t), session.WithTTL(30*time.Second),
 			session.WithClock(func() time.Duration { return time.Since(began) }),
 			session.WithOnChange(func(c session.Change) {
-				last = c.Lease
-				switch c.State {
-				case session.AtRisk:
-					fmt.Println("start nothing new")
-				case session.Live:
-					fmt.Println("all is well again")
-				case session.Lost:
-					fmt.Println("lost:", errors.Is(c.Err, session.ErrLost))
-				case session.Closed:
-					fmt.Println("closed")
-				}
+				last = c
+				fmt.Println(show[c.State])
 			}))
 		if err != nil {
 			t.Fatal(err)
@@ -172,13 +169,13 @@ func ExampleWithOnChange() {
 		cluster.DropKeepAlives()
 		<-s.Done()
 		synctest.Wait()
-		fmt.Println(s.State() == session.Lost, last == s.Lease())
+		fmt.Println(last.Lease == s.Lease(), errors.Is(last.Err, session.ErrLost))
 	})
 	// Output:
 	// start nothing new
-	// all is well again
+	// all is well
 	// start nothing new
-	// lost: true
+	// stop
 	// true true
 }
 

@@ -1,0 +1,66 @@
+package fairqueue_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+// The leader goes, and it is not the next in line that is to lead, but the best.
+func ExampleTicket_PassTo() {
+	ctx, s, stop := start()
+	defer stop()
+	queue := fairqueue.New(s, "controller")
+	leader := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithValue("node-1"))
+	if err := leader.Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	small := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithValue("node-2"), fairqueue.WithPriority(1))
+	large := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithValue("node-3"), fairqueue.WithPriority(9))
+
+	err := leader.PassTo(ctx, func(behind []fairqueue.Entry) int {
+		best := 0
+		for i, candidate := range behind {
+			if candidate.Priority > behind[best].Priority {
+				best = i
+			}
+		}
+		fmt.Printf("%s is to lead\n", behind[best].Value)
+		return best
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("it does:", large.Wait(ctx))
+	fmt.Println("the other one has to join again:", errors.Is(small.Wait(ctx), fairqueue.ErrGone))
+	// Output:
+	// node-3 is to lead
+	// it does: <nil>
+	// the other one has to join again: true
+}
+
+// A ticket cannot be passed to somebody who is not there, nor past somebody who would not join again.
+func ExampleTicket_PassTo_impossible() {
+	ctx, s, stop := start()
+	defer stop()
+	queue := fairqueue.New(s, "controller")
+	leader := joined(ctx, queue, fairqueue.Candidate)
+	if err := leader.Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	toLast := func(behind []fairqueue.Entry) int { return len(behind) - 1 }
+	fmt.Println(errors.Is(leader.PassTo(ctx, toLast), fairqueue.ErrNotWaiting))
+
+	if _, err := s.Client().Put(ctx, "controller/of-another-program", ""); err != nil {
+		log.Fatal(err)
+	}
+	joined(ctx, queue, fairqueue.Candidate)
+	fmt.Println(errors.Is(leader.PassTo(ctx, toLast), fairqueue.ErrForeign))
+	fmt.Println(leader.Set(ctx, "still leading"))
+	// Output:
+	// true
+	// true
+	// <nil>
+}
