@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -120,14 +121,14 @@ func draw(p plot) string {
 	for _, v := range y.ticks() {
 		at := y.at(v)
 		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ddd"/>`+"\n", left, at, left+innerWidth)
-		text(&b, left-8, at+4, "end", figure(v))
+		text(&b, left-8, at+4, "end", tick(v))
 	}
 	seen := make(map[float64]bool)
 	for _, s := range p.series {
 		for _, pt := range s.points { // the numbers that were measured are the ticks
 			if !seen[pt.x] && p.shows(pt) {
 				seen[pt.x] = true
-				text(&b, x.at(pt.x), top+innerHeight+18, "middle", figure(pt.x))
+				text(&b, x.at(pt.x), top+innerHeight+18, "middle", tick(pt.x))
 			}
 		}
 	}
@@ -169,6 +170,8 @@ func (p plot) line(b *strings.Builder, s series, i int, x, y axis) {
 	fmt.Fprintf(b, `<path d="M%d %dh20" stroke-width="2" %s/>`+"\n", left+innerWidth+16, at, style)
 	text(b, left+innerWidth+42, float64(at+4), "start", s.name)
 }
+
+func tick(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
 
 func text(b *strings.Builder, x, y float64, anchor, s string) {
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s">`, x, y, anchor)

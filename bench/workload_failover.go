@@ -12,12 +12,15 @@ import (
 // after watches that begin in the past, as those of its own package do, only that often.
 const settle = 300 * time.Millisecond
 
+// maxPoll is the longest interval at which a peer on Redis polls.
+const maxPoll = 250 * time.Millisecond
+
 func releaseWorkload() workload {
 	const handovers = 3
 	return workload{
 		name: "clean release",
-		about: fmt.Sprintf("From the call of unlock, or resign, until the only one who waits, since %v, is granted; the median of %d.",
-			settle, handovers),
+		about: fmt.Sprintf("From the call of unlock, or resign, until the only one who has waited for %v to %v is granted; the median of %d.",
+			settle, settle+maxPoll, handovers),
 		kinds:   []Kind{Mutex, Election},
 		metrics: []metric{{name: "hand-over, ms"}},
 		measure: func(ctx context.Context, c *cell) ([]float64, error) {
@@ -32,7 +35,7 @@ func releaseWorkload() workload {
 			var took []float64
 			for i := range handovers {
 				next := lockLater(ctx, all[(i+1)%2])
-				time.Sleep(settle)
+				time.Sleep(settle + rand.N(maxPoll)) // not in step with those who poll
 				began := time.Now()
 				if err := h.Unlock(ctx); err != nil {
 					return nil, fmt.Errorf("unlock: %w", err)

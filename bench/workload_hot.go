@@ -61,11 +61,14 @@ const drain = 3 * time.Second
 
 // contest is what contenders find out about a lock while they have it.
 type contest struct {
+	n      int // contenders
 	slice  time.Duration
 	inside atomic.Int32
-	end    atomic.Pointer[time.Time] // of the slice, which begins with the first grant
+	end    atomic.Pointer[time.Time] // of the slice; nil before it
 
 	// Guarded by the lock that is measured.
+	first     time.Time // grant
+	grants    int       // before the slice
 	released  time.Time
 	last      int // who
 	another   int
@@ -77,7 +80,7 @@ type contest struct {
 func contend(ctx context.Context, c *cell, all []Locker) ([]float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t := &contest{slice: c.options.slice}
+	t := &contest{n: len(all), slice: c.options.slice}
 	err := parallel(ctx, len(all), len(all), func(ctx context.Context, i int) error {
 		for {
 			asked := time.Now()
@@ -111,25 +114,35 @@ func contend(ctx context.Context, c *cell, all []Locker) ([]float64, error) {
 	}, nil
 }
 
-// granted counts a grant, and says whether the slice is over. The first begins the slice.
+// granted counts a grant, and says whether the slice is over. That begins when there were as
+// many grants as there are contenders, since joining all at once is the herd's workload, but
+// no later than a slice after the first.
 func (t *contest) granted(i int, asked time.Time, stop func()) (over bool, err error) {
 	now := time.Now()
 	if t.inside.Add(1) != 1 {
 		return true, errTwo
 	}
-	if t.end.Load() == nil {
+	defer func() { t.last = i }()
+	if end := t.end.Load(); end != nil {
+		over = now.After(*end)
+		t.longest = max(t.longest, now.Sub(asked))
+		if !over {
+			t.handovers = append(t.handovers, milliseconds(now.Sub(t.released)))
+			if t.last != i {
+				t.another++
+			}
+		}
+		return over, nil
+	}
+	if t.grants++; t.grants == 1 {
+		t.first = now
+	}
+	if t.grants >= t.n || now.Sub(t.first) >= t.slice {
 		end := now.Add(t.slice)
 		t.end.Store(&end)
 		time.AfterFunc(t.slice+drain, stop)
-	} else if over = now.After(*t.end.Load()); !over {
-		t.handovers = append(t.handovers, milliseconds(now.Sub(t.released)))
-		if t.last != i {
-			t.another++
-		}
 	}
-	t.longest = max(t.longest, now.Sub(asked))
-	t.last = i
-	return over, nil
+	return false, nil
 }
 
 // unlessOver is err, unless the slice is over and the error that of a last turn.
