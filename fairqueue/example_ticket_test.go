@@ -75,15 +75,15 @@ func ExampleTicket_Guard() {
 	if err := ticket.Wait(ctx); err != nil {
 		log.Fatal(err)
 	}
-	print := func(page string) bool {
+	write := func(page string) bool {
 		answer, err := s.Client().Txn(ctx).If(ticket.Guard()).Then(clientv3.OpPut("page", page)).Commit()
 		return err == nil && answer.Succeeded
 	}
-	fmt.Println(print("1"))
+	fmt.Println(write("1"))
 	if err := ticket.Leave(ctx); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(print("2"))
+	fmt.Println(write("2"))
 	// Output:
 	// true
 	// false
