@@ -71,7 +71,8 @@ func (h *history) add(client int, s step, call, ret int64) {
 }
 
 // acquired notes a successful Lock that was called at a time, and checks it against the
-// others: they had their turn before this one returned.
+// others: they had their turn before this one returned. Nil is for what tells nothing: a lock that was
+// handed on in memory after a stranger had removed its key, and before anybody had heard of that.
 func (h *history) acquired(client int, s step, hold holding, lease clientv3.LeaseID, called int64) *belief {
 	now, last := h.now(), called
 	if hold.Err() == nil { // unless this process was stopped in between
@@ -82,6 +83,9 @@ func (h *history) acquired(client int, s step, hold holding, lease clientv3.Leas
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.grants++
+	if s.handedOn && h.struck(b) {
+		return nil
+	}
 	h.add(client, s, called, now)
 	for other := range h.active {
 		if other.conflicts(b) && !h.struck(other) && other.hold.Err() == nil {

@@ -32,6 +32,11 @@ type step struct {
 	token  int64
 	weight int64 // of permits; 0 for an exclusive hold, -1 for a shared one
 	size   int64 // of the semaphore
+
+	// handedOn is whether the lock may have been handed on in memory, or kept: then the token is
+	// the same as before.
+	handedOn bool
+	entered  bool // through a re-entrant lock
 }
 
 const (
@@ -62,7 +67,7 @@ type world map[string]lockState
 
 // admits tells whether a lock can be held in another way by one more.
 func (l lockState) admits(s step) bool {
-	if s.token <= l.highest {
+	if s.token < l.highest || s.token == l.highest && !s.handedOn {
 		return false // tokens rise from one exclusive owner to whoever comes next
 	}
 	sum := int64(0)
@@ -173,6 +178,15 @@ func partition(history []porcupine.Operation) [][]porcupine.Operation {
 }
 
 // one is a hold of one name in a history written by hand.
+// handedOn is an acquisition of what has been handed on in memory.
+func handedOn(name string, token, call, ret int64) porcupine.Operation {
+	op := one(acquire, name, token, exclusive, call, ret)
+	s := op.Input.(step)
+	s.handedOn = true
+	op.Input = s
+	return op
+}
+
 func one(a action, name string, token, weight, call, ret int64) porcupine.Operation {
 	return porcupine.Operation{
 		ClientId: int(token), Input: step{action: a, names: []string{name}, token: token, weight: weight, size: 3}, Call: call, Return: ret,
@@ -195,6 +209,22 @@ func TestTheModelTellsRightFromWrong(t *testing.T) {
 			one(acquire, "a", 1, exclusive, 0, 1), one(acquire, "a", 2, exclusive, 0, 3), one(end, "a", 1, exclusive, 4, 5)}},
 		"two names": {true, []porcupine.Operation{
 			one(acquire, "a", 1, exclusive, 0, 1), one(acquire, "b", 2, exclusive, 0, 3)}},
+		"a token twice": {false, []porcupine.Operation{
+			one(acquire, "a", 5, exclusive, 1, 2), one(end, "a", 5, exclusive, 3, 4),
+			one(acquire, "a", 5, exclusive, 5, 6), one(end, "a", 5, exclusive, 7, 8),
+		}},
+		"a token twice, handed on": {true, []porcupine.Operation{
+			one(acquire, "a", 5, exclusive, 1, 2), one(end, "a", 5, exclusive, 3, 4),
+			handedOn("a", 5, 5, 6), one(end, "a", 5, exclusive, 7, 8),
+		}},
+		"handed on to two": {false, []porcupine.Operation{
+			one(acquire, "a", 5, exclusive, 1, 2), handedOn("a", 5, 3, 4), one(end, "a", 5, exclusive, 7, 8),
+		}},
+		"handed on behind another's back": {false, []porcupine.Operation{
+			one(acquire, "a", 5, exclusive, 1, 2), one(end, "a", 5, exclusive, 3, 4),
+			one(acquire, "a", 9, exclusive, 5, 6), one(end, "a", 9, exclusive, 7, 8),
+			handedOn("a", 5, 9, 10),
+		}},
 		"a token that falls": {false, []porcupine.Operation{
 			one(acquire, "a", 2, exclusive, 0, 1), one(end, "a", 2, exclusive, 2, 3), one(acquire, "a", 1, exclusive, 4, 5)}},
 		"readers share": {true, []porcupine.Operation{

@@ -56,6 +56,9 @@ func storm(t *testing.T, seed uint64) {
 	for i := range workers {
 		client, link := cluster.Link(t)
 		workers[i] = newWorker(i, client, link, h, seed)
+		if i%2 == 1 {
+			workers[i].local = workers[i-1].local
+		}
 	}
 	var happened []string
 	n := &nemesis{cluster: cluster, admin: cluster.Client(t), workers: workers, history: h, random: random,

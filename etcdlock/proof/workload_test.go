@@ -37,6 +37,7 @@ type worker struct {
 	pool     *etcdlock.Semaphore
 	striped  *etcdlock.Striped
 	election *etcdlock.Election
+	local    *etcdlock.Mutex // may be shared with another worker, as if of one process
 }
 
 func newWorker(number int, client *clientv3.Client, link *embedtest.Link, h *history, seed uint64) *worker {
@@ -47,6 +48,8 @@ func newWorker(number int, client *clientv3.Client, link *embedtest.Link, h *his
 		pool:     etcdlock.NewSemaphore(sessions, "pool", poolSize),
 		striped:  etcdlock.NewStriped(sessions, "stock", stripes),
 		election: etcdlock.NewElection(sessions, "leader"),
+		local: etcdlock.NewMutex(sessions, "local",
+			etcdlock.WithLocalHandover(100*time.Millisecond, 10), etcdlock.WithRetention(200*time.Millisecond)),
 	}
 }
 
@@ -69,6 +72,10 @@ func (w *worker) once(ctx context.Context) {
 		return
 	}
 	b := w.history.acquired(w.number, s, h, clientv3.LeaseID(leaseOf(h)), called)
+	if b == nil {
+		_ = h.Unlock(context.WithoutCancel(ctx))
+		return
+	}
 	w.use(ctx, b, h)
 }
 
@@ -77,7 +84,7 @@ func (w *worker) take(ctx context.Context) (s step, h *etcdlock.Hold, err error)
 	name := plainNames[w.random.IntN(len(plainNames))]
 	rw := etcdlock.NewRWMutex(w.sessions, name)
 	s.names = []string{name}
-	switch w.random.IntN(12) {
+	switch w.random.IntN(15) {
 	case 0, 1:
 		h, err = etcdlock.NewMutex(w.sessions, name).Lock(ctx)
 	case 2:
@@ -106,6 +113,12 @@ func (w *worker) take(ctx context.Context) (s step, h *etcdlock.Hold, err error)
 			s.names = append(s.names, "stock/"+strconv.Itoa(i))
 		}
 	case 11:
+		s.entered = true
+		h, err = w.enterTwice(ctx, etcdlock.Reentrant(etcdlock.NewMutex(w.sessions, name)))
+	case 12, 13:
+		s.names, s.handedOn = []string{"local"}, true
+		h, err = w.local.Lock(ctx)
+	case 14:
 		s.names = []string{"leader"}
 		var term *etcdlock.Term
 		if term, err = w.election.Campaign(ctx, strconv.Itoa(w.number)); err == nil {
@@ -113,6 +126,23 @@ func (w *worker) take(ctx context.Context) (s step, h *etcdlock.Hold, err error)
 		}
 	}
 	return s, h, err
+}
+
+// enterTwice leaves the inner one again, which changes nothing.
+func (w *worker) enterTwice(ctx context.Context, l *etcdlock.ReentrantLock) (*etcdlock.Hold, error) {
+	within, h, err := l.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, again, err := l.Lock(within)
+	if err == nil {
+		err = again.Unlock(within)
+	}
+	if err != nil {
+		_ = h.Unlock(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	return h, nil
 }
 
 // use holds the lock for a while, looking at it all the time, and writes under it.
@@ -123,7 +153,7 @@ func (w *worker) use(ctx context.Context, b *belief, h *etcdlock.Hold) {
 	}
 	if b.step.weight == exclusive && len(b.step.names) == 1 {
 		w.write(ctx, b, h)
-		if w.random.IntN(3) == 0 && slices.Contains(plainNames, b.step.names[0]) {
+		if w.random.IntN(3) == 0 && !b.step.entered && slices.Contains(plainNames, b.step.names[0]) {
 			w.downgrade(ctx, b, h)
 		}
 	}
@@ -198,7 +228,7 @@ func (w *worker) everything(ctx context.Context) error {
 	for i := range stripes {
 		locks = append(locks, w.striped.Stripe(i))
 	}
-	locks = append(locks, w.pool)
+	locks = append(locks, w.pool, w.local)
 	for _, l := range locks {
 		err := persist(func() error {
 			h, err := l.Lock(ctx)
