@@ -57,14 +57,11 @@ func (t *Ticket) absent() clientv3.Cmp {
 
 // create runs the transaction that creates the keys of all tickets, until it is answered.
 // Its comparisons must fail if one of the keys is there. If they are, an earlier attempt
-// was applied although its answer never came, and found is true. If none is, ErrBusy.
-func create(ctx context.Context, tickets []*Ticket, conditions []clientv3.Cmp, then []clientv3.Op) (answer *clientv3.TxnResponse, found bool, err error) {
+// was applied although its answer never came, and found is true: then there is no answer, and the
+// keys were there at revision seen. If none is, or not any more, ErrBusy.
+func create(ctx context.Context, tickets []*Ticket, conditions []clientv3.Cmp, then []clientv3.Op) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
 	s := tickets[0].session
-	otherwise := make([]clientv3.Op, len(tickets))
-	for i, t := range tickets {
-		otherwise[i] = t.own()
-	}
-	request := session.Transaction{If: conditions, Then: then, Else: otherwise, Apart: string(tickets[0].queue.space)}
+	request := session.Transaction{If: conditions, Then: then, Apart: string(tickets[0].queue.space)}
 	err = s.Call(ctx, func(ctx context.Context) (err error) {
 		answer, err = commit(ctx, s, request, len(tickets))
 		if session.Doubtful(err) {
@@ -78,15 +75,30 @@ func create(ctx context.Context, tickets []*Ticket, conditions []clientv3.Cmp, t
 		for _, t := range tickets {
 			t.forget()
 		}
-		return nil, false, err
+		return nil, 0, false, err
 	}
 	if answer.Succeeded {
 		for _, t := range tickets {
 			t.me.revision = answer.Header.Revision
 		}
-		return answer, false, nil
+		return answer, answer.Header.Revision, false, nil
 	}
-	return answer, true, findAgain(tickets, answer)
+	// Rare enough for a request of its own, rather than a part of each that creates something.
+	reads := make([]clientv3.Op, len(tickets))
+	for i, t := range tickets {
+		reads[i] = t.own()
+	}
+	err = s.Call(ctx, func(ctx context.Context) (err error) {
+		answer, err = s.Client().Txn(ctx).Then(reads...).Commit()
+		return err
+	})
+	if err != nil {
+		for _, t := range tickets {
+			t.session.Discard(t.me.key, 0, nil)
+		}
+		return nil, 0, false, err
+	}
+	return nil, answer.Header.Revision, true, findAgain(tickets, answer)
 }
 
 // commit sends what concerns that many tickets. What is about several goes out alone: it stands

@@ -42,7 +42,7 @@ func waitGroup(t testing.TB, ctx context.Context, g *fairqueue.Group) <-chan err
 func creatingAll(n int) func(any) bool {
 	return func(message any) bool {
 		r, ok := message.(*etcdserverpb.TxnRequest)
-		return ok && creating(message) && len(r.Failure) == n
+		return ok && creating(message) && len(r.Compare) == n
 	}
 }
 

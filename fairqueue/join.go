@@ -2,6 +2,7 @@ package fairqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -73,14 +74,17 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	if !told { // more than a transaction can carry
 		then = then[:len(tickets)]
 	}
-	response, found, err := create(ctx, tickets, conditions, then)
+	response, seen, found, err := create(ctx, tickets, conditions, then)
+	if errors.Is(err, ErrBusy) {
+		err = ErrGone // nothing but their own keys could be in the way
+	}
 	if err != nil {
 		return err
 	}
 	switch {
 	case found: // Wait has to look
 		for _, t := range tickets {
-			t.seen, t.verdict = response.Header.Revision, askFurther
+			t.seen, t.verdict = seen, askFurther
 		}
 	case told:
 		lists := make([]list, 0, len(then))
@@ -88,7 +92,7 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 			r := part.GetResponseRange()
 			lists = append(lists, list{entriesOf(r.Kvs), r.More})
 		}
-		tell(tickets, lists, response.Header.Revision)
+		tell(tickets, lists, seen)
 	default:
 		return askTogether(ctx, tickets)
 	}

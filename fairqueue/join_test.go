@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -415,6 +416,35 @@ func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
 }
 
 // R12
+// R1: the retry learns that its key is there, and when it looks, the key is not there any more.
+func TestARetryThatFindsItselfRemovedJoinsAnew(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	q := fairqueue.New(s, "q")
+	lost := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
+	look := c.Hold("Txn", embedtest.Once(), embedtest.When(func(message any) bool {
+		return len(message.(*etcdserverpb.TxnRequest).Compare) == 0
+	}))
+	joined := background(t, func() error {
+		ticket, err := q.Join(within(t, patience), fairqueue.Exclusive)
+		if err != nil {
+			return err
+		}
+		return ticket.Wait(within(t, patience))
+	})
+	require.NoError(t, lost.Wait(within(t, patience)))
+	lost.Heal()
+	require.NoError(t, look.Wait(within(t, patience)))
+	first := keysUnder(t, client, "q")
+	require.Len(t, first, 1)
+	remove(t, client, first[0])
+	look.Heal()
+	requireGranted(t, joined)
+	require.Len(t, keysUnder(t, client, "q"), 1)
+}
+
 func TestTooManyRequestsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
