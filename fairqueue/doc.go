@@ -87,7 +87,7 @@
 //	Linger                             2                                  2
 //
 // These are the requests of a lone caller. Joins, tries and leaves of single tickets that
-// goroutines of one session ask for while requests are under way go out together, up to 64 in
+// goroutines of one session ask for while eight requests are under way go out together, up to 64 in
 // one request and one raft entry; see session.Session.Commit.
 //
 // The one-key read is saved if nothing has happened between join and watch. A look

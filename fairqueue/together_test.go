@@ -20,7 +20,7 @@ import (
 func crowd(t *testing.T, c *embedtest.Cluster, n int, f func(i int) error) (requests int64) {
 	t.Helper()
 	before := c.Calls("Txn")
-	held := c.Hold("Txn", embedtest.Times(2))
+	held := c.Hold("Txn", embedtest.Times(8))
 	var working sync.WaitGroup
 	results := make(chan error, n)
 	for i := range n {

@@ -12,10 +12,13 @@ import (
 )
 
 const (
-	// flightLimit is how many requests may be under way before others collect. One would
-	// have a lone caller wait for the answer to somebody else's; many would leave nothing to
-	// collect.
-	flightLimit = 2
+	// aloneLimit is how many requests may be under way before others collect: so few are made
+	// one by one as fast as etcd takes them.
+	aloneLimit = 8
+
+	// togetherLimit is how many may be under way when those who have collected go out: more would
+	// leave less to collect.
+	togetherLimit = 4
 
 	// batchLimit keeps a request below etcd's default of 128 operations, which it counts
 	// along each path into the nested transactions: as many may be in each of them.
@@ -37,9 +40,9 @@ type Transaction struct {
 }
 
 // Commit makes one attempt at t, for use within [Session.Call]. It may go out together with
-// transactions of other goroutines that use the session: while requests are under way, what
-// comes collects, and becomes one request, as long as the operations of a transaction are no
-// more than 64. Whoever comes while there is none under way does not wait. The answer is what
+// transactions of other goroutines that use the session: while eight requests are under way,
+// what comes collects, and goes out as one request, as long as the operations of a transaction are
+// no more than 64. Whoever comes while there are fewer does not wait. The answer is what
 // it would be for t alone, and so is the error: what etcd refuses as a whole is asked for
 // again by each on its own. No two of them may write the same key.
 //
@@ -98,7 +101,7 @@ func (s *Session) board(t Transaction) *passenger {
 	c := &s.commits
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.flights < flightLimit {
+	if c.flights < aloneLimit && len(c.waiting) == 0 {
 		c.flights++
 		return nil
 	}
@@ -133,7 +136,7 @@ func (c *commits) withdraw(m *passenger) bool {
 func (c *commits) next(late bool) (batch []*passenger) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) == 0 || c.flights >= flightLimit && !late {
+	if len(c.waiting) == 0 || c.flights >= togetherLimit && !late {
 		return nil
 	}
 	c.flights++
