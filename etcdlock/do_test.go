@@ -37,6 +37,21 @@ func TestDoReleasesWhateverBecomesOfTheWork(t *testing.T) {
 	require.Zero(t, tickets(t, cluster.Client(t)))
 }
 
+func TestTryDoDoesNothingIfItWouldHaveToWait(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	held := lock(t, m)
+	require.ErrorIs(t, etcdlock.TryDo(within(t), m, nil), etcdlock.ErrBusy)
+	unlock(t, held)
+	require.ErrorIs(t, etcdlock.TryDo(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
+		require.NoError(t, etcdlock.RequireHeld(ctx, "orders"))
+		require.NoError(t, h.Err())
+		return errWork
+	}), errWork)
+	require.Zero(t, tickets(t, cluster.Client(t)))
+}
+
 func TestDoPassesOnWhyItCouldNotLock(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

@@ -199,3 +199,18 @@ func ExampleNewLocker() {
 	l.Unlock()
 	// Output: locked
 }
+
+// Two segments of the stock, whichever are free, for one piece of work.
+func ExampleStriped_DoAnyN() {
+	src, stop := sessions()
+	defer stop()
+	stock := etcdlock.NewStriped(src, "stock", 3)
+	err := stock.DoAnyN(context.Background(), 2, func(_ context.Context, _ *etcdlock.Hold, segments []int) error {
+		fmt.Println(len(segments), "segments")
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: 2 segments
+}

@@ -54,6 +54,26 @@ func ExampleWithMinHold() {
 	// b skips it
 }
 
+// Of all machines that have the same timer, one does the job.
+func ExampleTryDo() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	report := etcdlock.NewMutex(src, "report")
+	job := func(ctx context.Context, _ *etcdlock.Hold) error {
+		fmt.Println("at work")
+		again := etcdlock.TryDo(ctx, report, func(context.Context, *etcdlock.Hold) error { return nil })
+		fmt.Println("at the same time:", errors.Is(again, etcdlock.ErrBusy))
+		return nil
+	}
+	if err := etcdlock.TryDo(ctx, report, job); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// at work
+	// at the same time: true
+}
+
 // All requests that a process serves want the same lock. They stand in etcd's line together, and
 // hand it on in memory for at most 50 ms before others have their turn.
 func ExampleWithLocalHandover() {

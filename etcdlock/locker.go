@@ -32,8 +32,21 @@ type Locker interface {
 // else may have had the lock. Look for that first: what fn did with its context failed
 // with context.Canceled then. A release that etcd does not confirm in time is not an
 // error; it goes on in the background.
-func Do(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) error) (err error) {
-	h, err := l.Lock(ctx)
+//
+// What has to be finished even if ctx ends, as long as the lock is held, takes h.Context instead
+// of fn's context.
+func Do(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) error) error {
+	return do(ctx, l.Lock, fn)
+}
+
+// TryDo is [Do] if nobody has the lock or waits for it. Otherwise fn is not called, and the error
+// wraps [ErrBusy].
+func TryDo(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) error) error {
+	return do(ctx, l.TryLock, fn)
+}
+
+func do(ctx context.Context, lock func(context.Context) (*Hold, error), fn func(context.Context, *Hold) error) (err error) {
+	h, err := lock(ctx)
 	if err != nil {
 		return err
 	}

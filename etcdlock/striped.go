@@ -82,8 +82,22 @@ func (s *Striped) Any(ctx context.Context) (*Hold, int, error) {
 // order: all at once, with one hold and one token. It panics if n is less than 1 or more
 // than there are. While it waits for the last of them it keeps those that came up, but two
 // AnyN cannot wait for each other, since whoever came first is ahead in every stripe.
+//
+// It knows nothing of what is in the segments: who needs some that are not empty takes those by
+// [Striped.Stripe], with a [Multi] if they are several.
 func (s *Striped) AnyN(ctx context.Context, n int) (*Hold, []int, error) {
 	return s.anyN(ctx, "lockany", n, true)
+}
+
+// DoAnyN is [Do] with whichever n stripes are free first.
+func (s *Striped) DoAnyN(ctx context.Context, n int, fn func(ctx context.Context, h *Hold, stripes []int) error) error {
+	var stripes []int
+	return do(ctx,
+		func(ctx context.Context) (h *Hold, err error) {
+			h, stripes, err = s.AnyN(ctx, n)
+			return h, err
+		},
+		func(ctx context.Context, h *Hold) error { return fn(ctx, h, stripes) })
 }
 
 // TryAnyN takes n stripes if as many are free, and returns [ErrBusy] otherwise, with nothing

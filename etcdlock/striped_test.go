@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"context"
+	"io"
 	"strings"
 	"testing"
 
@@ -235,4 +236,21 @@ func TestStripesThatCannotBeAreRefused(t *testing.T) {
 		_, err = bad.For("apple").Lock(within(t))
 		require.ErrorIs(t, err, etcdlock.ErrInvalidName)
 	}
+}
+
+func TestDoAnyNTellsWhichStripesItRunsWith(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := etcdlock.NewStriped(newSession(t, cluster.Client(t)), "stock", 3)
+	held := lock(t, s.Stripe(1))
+	err := s.DoAnyN(within(t), 2, func(ctx context.Context, h *etcdlock.Hold, stripes []int) error {
+		require.Equal(t, []int{0, 2}, stripes)
+		require.Len(t, h.Guards(), 2)
+		require.NoError(t, etcdlock.RequireHeld(ctx, "stock/2"))
+		return io.EOF
+	})
+	require.ErrorIs(t, err, io.EOF)
+	unlock(t, held)
+	require.ErrorIs(t, s.DoAnyN(cancelled(), 2, nil), context.Canceled)
+	awaitTickets(t, cluster.Client(t), 0)
 }
