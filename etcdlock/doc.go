@@ -79,7 +79,8 @@
 //
 // The lock trusts etcd, and that clocks run at about the same rate; it never compares
 // the time of day of two machines. A cluster that is restored from a snapshot goes
-// back in revisions, and so do tokens, unless it is restored with --bump-revision.
+// back in revisions, and so do tokens, unless it is restored with --bump-revision; and it
+// goes back in who holds what (see Operating below).
 //
 // # Names
 //
