@@ -126,7 +126,7 @@
 //	Transfer, Resize                one read, one transaction
 //	Unlock before WithMinHold       two round trips
 //	entering again                  nothing
-//	a local hand-over, a kept lock  nothing; a watch while one is kept
+//	a local hand-over, a kept lock  nothing; one read, and a watch, for a lock that is kept
 //
 // Locks and releases of many names at the same time, on one session, go out together.
 package etcdlock

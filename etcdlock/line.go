@@ -183,6 +183,12 @@ func (l *line) next(o *ownership) (giveBack *ownership) {
 // release ends what a place had of o.
 func (l *line) release(ctx context.Context, o *ownership) error {
 	l.mu.Lock()
+	if l.idle > 0 && len(l.waiting) == 0 && l.current == o && !o.wanted && !o.alone {
+		l.mu.Unlock()
+		alone := o.isAlone(ctx) // still held meanwhile
+		l.mu.Lock()
+		o.alone, o.wanted = alone, o.wanted || !alone
+	}
 	lost := o.lost
 	give := l.next(o)
 	l.mu.Unlock()

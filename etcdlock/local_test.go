@@ -272,6 +272,20 @@ func TestALockThatIsKeptGoesToWhoeverWantsIt(t *testing.T) {
 	awaitTickets(t, client, 0)
 }
 
+func TestALockIsNotKeptFromThoseWhoWaitAlready(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithRetention(noBound))
+	h := lock(t, m)
+	remote := locking(within(t), etcdlock.NewMutex(newSession(t, client), "orders"))
+	awaitTickets(t, client, 2)
+	unlock(t, h)
+	require.False(t, etcdlock.OwnsLocally(m), "it was given back at once")
+	unlock(t, granted(t, remote))
+	awaitTickets(t, client, 0)
+}
+
 func TestALockIsKeptForItsTimeOnly(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

@@ -131,9 +131,10 @@ func WithLocalHandover(bound time.Duration, grants int) Option {
 }
 
 // WithRetention makes the lock stay with the Mutex value when it has been unlocked, until somebody
-// else wants it, or for the time idle at most: then locking it again costs no round trip. To hear of
-// others it watches the queue, from the first time on that it keeps the lock idle; another process has the lock within
-// one hand-over more than otherwise. While the process does not answer, others wait until its TTL is
+// else wants it, or for the time idle at most: then locking it again costs no round trip. The first
+// Unlock reads whether somebody else is in line already; if so it gives the lock back, which makes it
+// two round trips. From then on a watch on the queue tells of others, and another process has the lock
+// within one hand-over more than otherwise. While the process does not answer, others wait until its TTL is
 // over, as if it had crashed with the lock, although nobody uses it.
 //
 // All who have the lock without it being given back in between have the same [Token]. A Lock that costs no round

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
 )
 
 // ownership is a ticket that has been granted, and may serve several holds one after the other.
@@ -21,6 +22,7 @@ type ownership struct {
 	held   bool        // by a place
 	hold   *Hold       // that place's, if it has come that far
 	wanted bool        // by another process, as far as has been heard
+	alone  bool        // nobody else wanted it when that was asked for the first time
 	lost   error       // nil as far as has been heard
 	expiry *time.Timer // of the time for which it is kept
 	guard  *time.Timer // starts to listen
@@ -53,6 +55,14 @@ func (o *ownership) back(ctx context.Context) error {
 	}
 	o.end()
 	return o.ticket.Leave(ctx)
+}
+
+// isAlone asks whether nobody else wants o: those who do by now must not wait until that is heard.
+func (o *ownership) isAlone(ctx context.Context) bool {
+	ctx, cancel := session.Grace(ctx)
+	defer cancel()
+	alone, err := o.ticket.Alone(ctx)
+	return err == nil && alone
 }
 
 // listen hears of the loss and, if o may be kept, of others who want it. It ends with o.

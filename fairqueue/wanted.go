@@ -52,24 +52,42 @@ func (t *Ticket) solitude() obstacle {
 	}
 }
 
-// company reads whether t is there, and whether anybody else is, at revision least or later. A
-// long queue is company enough to be taken for here.
+// Alone reads whether nobody else stands in the queue, for an exclusive ticket that has been
+// granted: one linearizable read of its beginning. If the ticket is gone, the error wraps [ErrGone].
+func (t *Ticket) Alone(ctx context.Context) (bool, error) {
+	here, company, _, err := t.neighbours(ctx, false)
+	if err == nil && !here {
+		err = ErrGone
+	}
+	if err != nil {
+		return false, fmt.Errorf("ticket %s: %w", t.me.key, err)
+	}
+	return !company, nil
+}
+
+// company reads whether t is there, and whether anybody else is, at revision least or later.
 func (t *Ticket) company(ctx context.Context, least int64) (here, company bool, at int64, err error) {
-	all := t.queue.space.all()
 	for _, local := range []bool{true, false} {
-		read, revision, err := read(ctx, t.session, clientv3.OpGet(all.first,
-			append(t.mode.readOptions(local), clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit))...))
-		if err != nil {
-			return false, false, 0, err
-		}
-		at, here, company = revision, read[0].more, read[0].more
-		for _, e := range read[0].entries {
-			here = here || e.is(t.me)
-			company = company || !e.is(t.me) && t.queue.space.blocks(e, Exclusive)
-		}
-		if at >= least {
+		here, company, at, err = t.neighbours(ctx, local)
+		if err != nil || at >= least {
 			break
 		}
+	}
+	return here, company, at, err
+}
+
+// neighbours takes a long queue for company, and for one that t is in.
+func (t *Ticket) neighbours(ctx context.Context, local bool) (here, company bool, at int64, err error) {
+	all := t.queue.space.all()
+	lists, at, err := read(ctx, t.session, clientv3.OpGet(all.first,
+		append(t.mode.readOptions(local), clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit))...))
+	if err != nil {
+		return false, false, 0, err
+	}
+	here, company = lists[0].more, lists[0].more
+	for _, e := range lists[0].entries {
+		here = here || e.is(t.me)
+		company = company || !e.is(t.me) && t.queue.space.blocks(e, Exclusive)
 	}
 	return here, company, at, nil
 }
