@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/etcdlock/locks/etcdlock"
 )
 
 // Kind says what a peer's lock is for, and so which workloads it takes part in.
@@ -88,6 +90,8 @@ var (
 func peers() []Peer {
 	return []Peer{
 		etcdlockMutex("etcdlock", "Mutex"),
+		etcdlockMutex("etcdlock local", "Mutex, WithLocalHandover: 20 ms", etcdlock.WithLocalHandover(20*time.Millisecond, 1_000_000)),
+		etcdlockMutex("etcdlock kept", "Mutex, WithRetention: 1 s", etcdlock.WithRetention(time.Second)),
 		etcdlockRW(),
 		etcdlockElection(),
 		concurrencyMutex(),
