@@ -63,36 +63,30 @@ func (s *schedule) run(ctx context.Context) error {
 
 // try does what is to be done up to this tick, unless somebody else does.
 func (s *schedule) try(ctx context.Context, tick int) error {
-	h, err := s.lock.TryLock(ctx)
+	err := etcdlock.TryDo(ctx, s.lock, func(ctx context.Context, h *etcdlock.Hold) error {
+		last, err := s.last(ctx)
+		if err != nil {
+			return err
+		}
+		// Ticks that nobody has begun were missed, by everybody. Whether they are to be made up
+		// for, one by one, at once, or not at all, is for the job to say: this one wants each.
+		for missed := last + 1; missed <= tick; missed++ {
+			if err := s.once(h, record{Tick: missed, By: s.name, Late: missed < tick}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if errors.Is(err, etcdlock.ErrBusy) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	defer func() {
-		bounded, cancel := context.WithTimeout(ctx, releaseTimeout)
-		defer cancel()
-		_ = h.Unlock(bounded) // if that fails, it goes on in the background
-	}()
-	last, err := s.last(ctx)
-	if err != nil {
-		return err
-	}
-	// Ticks that nobody has begun were missed, by everybody. Whether they are to be made up for,
-	// one by one, at once, or not at all, is for the job to say: this one wants each.
-	for missed := last + 1; missed <= tick; missed++ {
-		if err := s.once(h, record{Tick: missed, By: s.name, Late: missed < tick}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // once runs the job for a tick that has not been begun yet. The record goes first: it is what makes
 // it once, even for one who comes so late that the minimum hold is over.
 func (s *schedule) once(h *etcdlock.Hold, r record) error {
-	ctx := h.Context() // ends if the lock is lost
+	ctx := h.Context() // ends if the lock is lost, and not when the process is to stop: then it finishes the tick
 	r.Begun = time.Now()
 	key := s.key(r.Tick)
 	begun, err := h.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(put(key, r)).Commit()

@@ -33,9 +33,8 @@ func (s StripedShop) Sell(ctx context.Context, order Order) error {
 			return &TooFewError{order.Units, left, seen.revision} // which needs no lock: it stays true
 		}
 		if enough*2 > len(seen.segments) {
-			free := &freeSegment{of: s.locks}
-			err = etcdlock.Do(ctx, free, func(ctx context.Context, h *etcdlock.Hold) error {
-				return s.sell(ctx, order, free.numbers, h.Txn)
+			err = s.locks.DoAnyN(ctx, 1, func(ctx context.Context, h *etcdlock.Hold, free []int) error {
+				return s.sell(ctx, order, free, h.Txn)
 			})
 		} else {
 			chosen := choose(seen.segments, order.Units)
@@ -78,20 +77,4 @@ func choose(segments []int, wanted int) (several []int) {
 		}
 	}
 	return several
-}
-
-// freeSegment is whichever is free first, as a Locker, for one use.
-type freeSegment struct {
-	of      *etcdlock.Striped
-	numbers []int // of the one that it got
-}
-
-func (f *freeSegment) Lock(ctx context.Context) (h *etcdlock.Hold, err error) {
-	h, f.numbers, err = f.of.AnyN(ctx, 1)
-	return h, err
-}
-
-func (f *freeSegment) TryLock(ctx context.Context) (h *etcdlock.Hold, err error) {
-	h, f.numbers, err = f.of.TryAnyN(ctx, 1)
-	return h, err
 }
