@@ -41,6 +41,9 @@ var program = stage.Program{Name: "cron", Story: story, Roles: map[string]stage.
 
 func main() { program.Main() }
 
+// releaseTimeout bounds what is done after a run, for which the run's context is of no use.
+const releaseTimeout = 3 * time.Second
+
 // config is what a process is told.
 type config struct {
 	Name   string

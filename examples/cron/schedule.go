@@ -14,9 +14,6 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// releaseTimeout bounds what is done after a run, for which the run's context is of no use.
-const releaseTimeout = 3 * time.Second
-
 // schedule runs a job once per tick, in however many processes it is started. Tick n is at
 // Epoch + n*Every.
 type schedule struct {

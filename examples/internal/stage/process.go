@@ -63,7 +63,10 @@ func (e *Etcd) Start(ctx context.Context, name, role string, job any) (*Process,
 	if err != nil {
 		return nil, err
 	}
-	cmd.Cancel = input.Close
+	cmd.Cancel = func() error {
+		_ = input.Close() // which Leave may have done already
+		return nil
+	}
 	cmd.WaitDelay = leaveTimeout
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)

@@ -43,6 +43,7 @@ func Play(t *testing.T, args ...string) string {
 	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
+	cmd.WaitDelay = 10 * time.Second // for what it may have left behind
 	err = cmd.Run()
 	t.Log("\n" + out.String())
 	require.NoError(t, err, "%s", errOut.String())
