@@ -16,6 +16,8 @@ import (
 
 // nemesis makes things go wrong, several at a time, and heals them again.
 type nemesis struct {
+	returning sync.Map // of a mutex for each member
+
 	cluster *embedtest.Cluster
 	admin   *clientv3.Client
 	workers []*worker
@@ -88,14 +90,10 @@ var troubles = []trouble{
 		return func() {}
 	}},
 	{"killed member", func(n *nemesis, _ context.Context) func() {
-		m := n.member()
-		m.Kill()
-		return func() { n.must(m.Restart()) }
+		return n.takeDown(n.member(), (*embedtest.Member).Kill)
 	}},
 	{"stopped member", func(n *nemesis, _ context.Context) func() {
-		m := n.member()
-		m.Stop()
-		return func() { n.must(m.Restart()) }
+		return n.takeDown(n.member(), (*embedtest.Member).Stop)
 	}},
 	{"isolated member", func(n *nemesis, _ context.Context) func() {
 		m := n.member()
@@ -185,6 +183,21 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 func (n *nemesis) worker() *worker { return n.workers[n.random.IntN(len(n.workers))] }
+
+// takeDown ends a member until it is called back. One that is just coming back comes back first:
+// its return would fail, and that is no fault of anybody's.
+func (n *nemesis) takeDown(m *embedtest.Member, end func(*embedtest.Member)) (heal func()) {
+	at, _ := n.returning.LoadOrStore(m, new(sync.Mutex))
+	returning := at.(*sync.Mutex)
+	returning.Lock()
+	defer returning.Unlock()
+	end(m)
+	return func() {
+		returning.Lock()
+		defer returning.Unlock()
+		n.must(m.Restart())
+	}
+}
 
 func (n *nemesis) member() *embedtest.Member {
 	members := n.cluster.Members()
