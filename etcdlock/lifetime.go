@@ -44,6 +44,9 @@ func (l *lifetime) context(begin func() (values, outer context.Context, why func
 	if l.ctx == nil {
 		values, outer, why := begin()
 		l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(values))
+		if l.reason == nil {
+			l.reason = why() // rather than a moment later
+		}
 		if l.reason != nil {
 			l.cancel(l.reason)
 		} else {

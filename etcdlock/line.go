@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -60,7 +61,8 @@ func (l *line) lock(ctx context.Context) (claim, error) {
 		return &place{line: l, ticket: t}, nil
 	}
 	defer l.mu.Unlock()
-	p := &place{line: l, ready: make(chan struct{})}
+	_, limited := ctx.Deadline()
+	p := &place{line: l, ready: make(chan struct{}), limited: limited}
 	l.waiting = append(l.waiting, p)
 	l.join()
 	return p, nil
@@ -111,8 +113,8 @@ func (l *line) join() {
 		return
 	}
 	// In line for whoever waits, so not on the context of one of them; it ends when nobody
-	// waits any more. The deadline is for a Keeper, which gives up early without one.
-	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
+	// waits any more.
+	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
 	go func() { // ends with the grant, an error, or stop
 		defer cancel()
@@ -131,6 +133,12 @@ func (l *line) join() {
 			l.mu.Lock()
 		case ctx.Err() != nil:
 			l.join() // for those who have come since
+		case errors.Is(err, fairqueue.ErrGone):
+			l.join() // somebody has removed the key
+		case errors.Is(err, context.DeadlineExceeded):
+			// The Keeper has given up, as it does for those who have not said how long they wait.
+			l.failThose(err, func(p *place) bool { return !p.limited })
+			l.join()
 		default:
 			l.fail(err)
 		}
@@ -138,12 +146,18 @@ func (l *line) join() {
 }
 
 // fail tells all who wait in memory. It is called with mu held.
-func (l *line) fail(err error) {
-	for _, p := range l.waiting {
+func (l *line) fail(err error) { l.failThose(err, func(*place) bool { return true }) }
+
+// failThose tells some. It is called with mu held.
+func (l *line) failThose(err error, whom func(*place) bool) {
+	l.waiting = slices.DeleteFunc(l.waiting, func(p *place) bool {
+		if !whom(p) {
+			return false
+		}
 		p.err = err
 		close(p.ready)
-	}
-	l.waiting = nil
+		return true
+	})
 	l.standDown()
 }
 
@@ -189,6 +203,9 @@ func (l *line) release(ctx context.Context, o *ownership) error {
 		l.mu.Lock()
 		o.alone, o.wanted = alone, o.wanted || !alone
 	}
+	if err := o.ticket.Session().Err(); err != nil {
+		l.lose(o, err) // which only the clock may have known of
+	}
 	lost := o.lost
 	give := l.next(o)
 	l.mu.Unlock()
@@ -225,6 +242,9 @@ func (l *line) lose(o *ownership, err error) {
 		o.hold.end(err)
 	}
 	o.end()
+	if o.ticket.Session().Context().Err() == nil {
+		go o.forget() // ends with its own time-out
+	}
 	if l.current != o {
 		return
 	}
@@ -234,4 +254,11 @@ func (l *line) lose(o *ownership, err error) {
 	} else {
 		l.join()
 	}
+}
+
+// forget gives back a ticket whose key is gone already, so that its name is free again.
+func (o *ownership) forget() {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	_ = o.ticket.Leave(ctx)
 }

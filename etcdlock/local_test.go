@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
 )
 
 const noBound = time.Hour
@@ -381,6 +382,77 @@ func TestLocalLinesOfManySessionsExcludeEachOther(t *testing.T) {
 		require.NoError(t, err)
 	}
 	requireNothingLeft(t, cluster.Client(t))
+}
+
+// clockOf returns a clock for a session, and what sets it forward, as if the machine had slept.
+func clockOf() (now func() time.Duration, jump func(time.Duration)) {
+	start := time.Now()
+	var slept atomic.Int64
+	return func() time.Duration { return time.Since(start) + time.Duration(slept.Load()) },
+		func(d time.Duration) { slept.Add(int64(d)) }
+}
+
+// Promise: Unlock after loss tells of it, even if nothing but the clock knows.
+func TestUnlockTellsOfALossThatOnlyTheClockKnows(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]etcdlock.Option{
+		"hand-over": etcdlock.WithLocalHandover(noBound, 10), "retention": etcdlock.WithRetention(noBound), "plain": etcdlock.WithLabel(""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t)
+			now, jump := clockOf()
+			m := etcdlock.NewMutex(newSession(t, cluster.Client(t), session.WithClock(now)), "orders", opt)
+			h := lock(t, m)
+			jump(noBound)
+			require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+		})
+	}
+}
+
+func TestTheContextOfAHoldIsOverAtTheFirstLookIfTheHoldIs(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	now, jump := clockOf()
+	asleep, closed := newSession(t, cluster.Client(t), session.WithClock(now)), newSession(t, cluster.Client(t))
+	one, two := lock(t, etcdlock.NewMutex(asleep, "a")), lock(t, etcdlock.NewMutex(closed, "b"))
+	jump(noBound)
+	require.ErrorIs(t, context.Cause(one.Context()), etcdlock.ErrLost)
+	require.NoError(t, closed.Close(within(t)))
+	require.ErrorIs(t, context.Cause(two.Context()), etcdlock.ErrClosed)
+}
+
+func TestALockThatIsKeptHasOneListener(t *testing.T) {
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithRetention(noBound))
+	unlock(t, lock(t, m))
+	awaitTickets(t, client, 1) // and so that connections are there
+	before := runtime.NumGoroutine()
+	for range 200 {
+		unlock(t, lock(t, m))
+		require.Equal(t, 1, tickets(t, client)) // a round trip: timers have gone off
+	}
+	require.Less(t, runtime.NumGoroutine(), before+20)
+}
+
+func TestIfThePlaceInEtcdsLineIsRemovedAnotherOneIsTaken(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	held := lock(t, etcdlock.NewMutex(newSession(t, client), "orders"))
+	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithLocalHandover(noBound, 10))
+	waiting := lineUp(t, within(t), m, 3)
+	awaitTickets(t, client, 2)
+	queue, err := etcdlock.Inspect(within(t), client, "orders")
+	require.NoError(t, err)
+	_, err = client.Delete(within(t), queue.Places[1].Key)
+	require.NoError(t, err)
+	unlock(t, held)
+	for _, w := range waiting {
+		unlock(t, granted(t, w))
+	}
+	requireNothingLeft(t, client)
 }
 
 func TestLocalOptionsAreForAMutexAndNotForMinHold(t *testing.T) {

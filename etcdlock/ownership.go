@@ -3,7 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdlock/locks/fairqueue"
@@ -34,8 +34,12 @@ func (l *line) begin(t *fairqueue.Ticket) *ownership {
 	s := t.Session()
 	o := &ownership{line: l, ticket: t, since: time.Now()}
 	detach := context.AfterFunc(s.Context(), func() { o.lose(s.Err()) })
-	var listening sync.Once
-	o.guard = time.AfterFunc(watchAfter, func() { listening.Do(func() { o.listen(ctx) }) })
+	var listening atomic.Bool
+	o.guard = time.AfterFunc(watchAfter, func() {
+		if listening.CompareAndSwap(false, true) {
+			o.listen(ctx)
+		}
+	})
 	o.expiry = time.AfterFunc(time.Hour, func() { l.drop(o) })
 	o.expiry.Stop()
 	o.end = func() {
@@ -79,7 +83,6 @@ func (o *ownership) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := o.ticket.Lost(ctx); errors.Is(err, ErrLost) {
 			o.lose(err)
-			_ = o.ticket.Leave(ctx) // nothing is there, but its name is free again
 			return
 		}
 		pause(ctx, observeAgain)

@@ -18,6 +18,8 @@ type place struct {
 	ready  chan struct{}     // of one who waits in memory: closed when one of the following is there
 	own    *ownership
 	err    error
+
+	limited bool // whether it waits for a limited time
 }
 
 // take is called with mu held.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -58,8 +59,9 @@ func (t *Ticket) absent() clientv3.Cmp {
 // create runs the transaction that creates the keys of all tickets, until it is answered.
 // Its comparisons must fail if one of the keys is there. If they are, an earlier attempt
 // was applied although its answer never came, and found is true: then there is no answer, and the
-// keys were there at revision seen. If none is, or not any more, ErrBusy.
-func create(ctx context.Context, tickets []*Ticket, conditions []clientv3.Cmp, then []clientv3.Op) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
+// keys were there at revision seen. If none is, or not any more, ErrBusy. A try has other
+// conditions as well: there an earlier attempt is looked for only if there was one.
+func create(ctx context.Context, tickets []*Ticket, try bool, conditions []clientv3.Cmp, then []clientv3.Op) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
 	s := tickets[0].session
 	request := session.Transaction{If: conditions, Then: then, Apart: string(tickets[0].queue.space)}
 	err = s.Call(ctx, func(ctx context.Context) (err error) {
@@ -83,6 +85,12 @@ func create(ctx context.Context, tickets []*Ticket, conditions []clientv3.Cmp, t
 		}
 		return answer, answer.Header.Revision, false, nil
 	}
+	if try && !slices.ContainsFunc(tickets, func(t *Ticket) bool { return t.unanswered > 0 }) {
+		for _, t := range tickets {
+			t.forget()
+		}
+		return nil, 0, false, ErrBusy
+	}
 	// Rare enough for a request of its own, rather than a part of each that creates something.
 	reads := make([]clientv3.Op, len(tickets))
 	for i, t := range tickets {
@@ -94,7 +102,10 @@ func create(ctx context.Context, tickets []*Ticket, conditions []clientv3.Cmp, t
 	})
 	if err != nil {
 		for _, t := range tickets {
-			t.session.Discard(t.me.key, 0, nil)
+			if t.unanswered == 0 {
+				t.unanswered = 1 // or somebody else's key: nobody knows
+			}
+			t.forget()
 		}
 		return nil, 0, false, err
 	}

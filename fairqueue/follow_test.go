@@ -70,10 +70,11 @@ func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
 		trouble func(*testing.T, *embedtest.Cluster, *embedtest.Link, *spy) (over func())
 	}{
 		"no trouble": {1, nil},
-		"compaction": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, _ *spy) func() {
+		"compaction": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, watches *spy) func() {
 			fill(t, c)
 			_, err := c.Compact(within(t, patience))
 			require.NoError(t, err)
+			watches.await(t, watches.seen()+2) // what was compacted away before it could be told is past
 			return func() {}
 		}},
 		"cut connection": {1, func(_ *testing.T, _ *embedtest.Cluster, link *embedtest.Link, _ *spy) func() {

@@ -74,7 +74,7 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	if !told { // more than a transaction can carry
 		then = then[:len(tickets)]
 	}
-	response, seen, found, err := create(ctx, tickets, conditions, then)
+	response, seen, found, err := create(ctx, tickets, false, conditions, then)
 	if errors.Is(err, ErrBusy) {
 		err = ErrGone // nothing but their own keys could be in the way
 	}

@@ -138,3 +138,24 @@ func TestWhoMayNotJoinDoesNotKeepOthersFromIt(t *testing.T) {
 		return ticket.Leave(ctx)
 	})
 }
+
+// Who is overtaken between the read and the write of a try needs no third request to know it.
+func TestATryThatComesTooLateCostsNothingMore(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client, session.WithTTL(never))
+	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+	tried := background(t, func() error {
+		_, err := fairqueue.New(s, "q").TryJoin(within(t, patience), fairqueue.Exclusive)
+		return err
+	})
+	require.NoError(t, held.Wait(within(t, patience)))
+	other := join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	requests := c.Calls("Txn") + c.Calls("Range")
+	held.Heal()
+	require.ErrorIs(t, result(t, tried), fairqueue.ErrBusy)
+	require.Equal(t, requests, c.Calls("Txn")+c.Calls("Range"))
+	leave(t, other)
+	require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive).Key(), "the name is free")
+}

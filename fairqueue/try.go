@@ -52,7 +52,7 @@ func takeFree(ctx context.Context, s *session.Session, places []Place, free []in
 	if !plain || len(conditions) > maxOperations {
 		return joinOrLeave(ctx, tickets)
 	}
-	if _, _, _, err := create(ctx, tickets, conditions, then); err != nil {
+	if _, _, _, err := create(ctx, tickets, true, conditions, then); err != nil {
 		return nil, err
 	}
 	for _, t := range tickets {

@@ -190,10 +190,13 @@ func codeOf(err error) codes.Code {
 
 // ended says that ctx is over and, where that tells more, what stood in the way. If it
 // is the session's life that is over, Call says so.
-func ended(ctx context.Context, last error) error {
+func ended(ctx context.Context, last error) (because error) {
 	err := ctx.Err()
 	if err == nil {
 		return last
+	}
+	if errors.As(last, new(unsent)) {
+		defer func() { because = unsent{because} }()
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, err) {
 		err = fmt.Errorf("%w: %w", err, cause)

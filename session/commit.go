@@ -20,6 +20,10 @@ const (
 	// leave less to collect.
 	togetherLimit = 4
 
+	// apartLimit is how many may be under way when one goes out alone that must stay apart from
+	// one that waits.
+	apartLimit = 128
+
 	// batchLimit keeps a request below etcd's default of 128 operations, which it counts
 	// along each path into the nested transactions: as many may be in each of them.
 	batchLimit = 64
@@ -48,7 +52,7 @@ type Transaction struct {
 //
 // If ctx ends before the request was sent, the error is not [Doubtful]; otherwise it is, and
 // the request goes on. Safe for concurrent use.
-func (s *Session) Commit(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {
+func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, err error) {
 	m := s.board(t)
 	if m == nil {
 		defer s.land()
@@ -61,11 +65,14 @@ func (s *Session) Commit(ctx context.Context, t Transaction) (*clientv3.TxnRespo
 		}
 		return m.answer, m.err
 	case <-ctx.Done():
-		if s.commits.withdraw(m) {
-			return nil, unsent{ctx.Err()}
-		}
-		return nil, ctx.Err()
+		err = ctx.Err()
+	case <-s.ctx.Done():
+		err = context.Cause(s.ctx)
 	}
+	if s.commits.withdraw(m) {
+		err = unsent{err}
+	}
+	return nil, err
 }
 
 func (s *Session) commit(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {
@@ -101,7 +108,12 @@ func (s *Session) board(t Transaction) *passenger {
 	c := &s.commits
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.flights < aloneLimit && len(c.waiting) == 0 {
+	room := c.flights < aloneLimit && len(c.waiting) == 0
+	if !room && t.Apart != "" && c.flights < apartLimit {
+		// It could not go out together with the one that waits already.
+		room = slices.ContainsFunc(c.waiting, func(m *passenger) bool { return m.Apart == t.Apart })
+	}
+	if room {
 		c.flights++
 		return nil
 	}
@@ -197,7 +209,7 @@ func (s *Session) fly(batch []*passenger) {
 		return err
 	})
 	refused := err != nil && len(batch) > 1 && !Doubtful(err) && !Passing(err)
-	if errors.Is(err, rpctypes.ErrTooManyOps) {
+	if len(batch) > 1 && errors.Is(err, rpctypes.ErrTooManyOps) {
 		s.commits.allow(len(batch) / 2)
 	}
 	for i, m := range batch {

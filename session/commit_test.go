@@ -143,6 +143,24 @@ func TestTransactionsThatMustStayApartDo(t *testing.T) {
 	})
 }
 
+func TestManyThatMustStayApartDoNotWaitForEachOther(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(50 * time.Millisecond) })
+		all := removals(f, s, "a", 40)
+		for i := range all {
+			all[i].Apart = "x"
+		}
+		results, wait := commits(context.Background(), s, all...)
+		wait()
+		for _, r := range results {
+			require.NoError(t, r.err)
+			require.LessOrEqual(t, r.took, 100*time.Millisecond)
+		}
+		require.Len(t, f.sent(), 40)
+	})
+}
+
 func TestARequestCarriesAtMost64Transactions(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
@@ -234,6 +252,35 @@ func TestALowerLimitOfOperationsIsLearnt(t *testing.T) {
 	})
 }
 
+func TestOneThatIsTooLargeAloneIsNobodyElsesTrouble(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) {
+			f.txn = late(10 * time.Millisecond)
+			f.decide = func(r *etcdserverpb.TxnRequest) error {
+				if keysOf(r)[0] == "large0" {
+					return rpctypes.ErrTooManyOps
+				}
+				return nil
+			}
+		})
+		wait := busy(f, s)
+		results, waitForAll := commits(context.Background(), s, removals(f, s, "large", 1)...)
+		waitForAll()
+		wait()
+		require.ErrorIs(t, results[0].err, rpctypes.ErrTooManyOps)
+		wait = busy(f, s)
+		results, waitForAll = commits(context.Background(), s, removals(f, s, "a", 3)...)
+		waitForAll()
+		wait()
+		for _, r := range results {
+			require.NoError(t, r.err)
+		}
+		sent := f.sent()
+		require.Equal(t, []string{"a0", "a1", "a2"}, sent[len(sent)-1])
+	})
+}
+
 // R1: what was not sent leaves no doubt.
 func TestWhoGivesUpBeforeTheRequestIsSentKnows(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
@@ -244,8 +291,10 @@ func TestWhoGivesUpBeforeTheRequestIsSentKnows(t *testing.T) {
 		all := removals(f, s, "a", 2)
 		doubts := make(chan bool, 1)
 		go func() {
-			_, err := s.Commit(ctx, all[0])
-			doubts <- session.Doubtful(err)
+			doubts <- session.Doubtful(s.Call(ctx, func(ctx context.Context) error {
+				_, err := s.Commit(ctx, all[0])
+				return err
+			}))
 		}()
 		synctest.Wait()
 		results, waitForAll := commits(context.Background(), s, all[1])
@@ -300,6 +349,23 @@ func TestALostAnswerLeavesAllInDoubtAndAllTryAgain(t *testing.T) {
 			require.False(t, r.answer.Succeeded, "the first attempt did it")
 			require.Less(t, r.took, 4*time.Second)
 		}
+	})
+}
+
+func TestTheEndOfTheSessionEndsACommitOnItsOwn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = lost })
+		wait := busy(f, s)
+		result := make(chan error, 1)
+		go func() {
+			_, err := s.Commit(context.Background(), removals(f, s, "a", 1)[0])
+			result <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, s.Close(context.Background()))
+		require.ErrorIs(t, <-result, session.ErrClosed)
+		wait()
 	})
 }
 
