@@ -70,11 +70,10 @@ func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
 		trouble func(*testing.T, *embedtest.Cluster, *embedtest.Link, *spy) (over func())
 	}{
 		"no trouble": {1, nil},
-		"compaction": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, watches *spy) func() {
+		"compaction": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, _ *spy) func() {
 			fill(t, c)
 			_, err := c.Compact(within(t, patience))
 			require.NoError(t, err)
-			watches.await(t, watches.seen()+2) // what was compacted away before it could be told is past
 			return func() {}
 		}},
 		"cut connection": {1, func(_ *testing.T, _ *embedtest.Cluster, link *embedtest.Link, _ *spy) func() {
@@ -117,7 +116,11 @@ func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
 			theirs, link := c.Link(t)
 			client := c.Client(t)
 			watches := spyOnWatches(c)
-			q := fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(50*time.Millisecond))
+			recheck := never // which may come before the watch has told everything
+			if name == "swallowed events" || name == "watches that are not created" {
+				recheck = 50 * time.Millisecond
+			}
+			q := fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(recheck))
 			s := follow(t, within(t, 2*patience), q)
 			require.Empty(t, s.next(t))
 			watches.await(t, 1)
