@@ -255,10 +255,3 @@ func (l *line) lose(o *ownership, err error) {
 		l.join()
 	}
 }
-
-// forget gives back a ticket whose key is gone already, so that its name is free again.
-func (o *ownership) forget() {
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-	defer cancel()
-	_ = o.ticket.Leave(ctx)
-}

@@ -94,3 +94,10 @@ func (o *ownership) lose(err error) {
 	defer o.line.mu.Unlock()
 	o.line.lose(o, err)
 }
+
+// forget gives back a ticket whose key is gone already, so that its name is free again.
+func (o *ownership) forget() {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	_ = o.ticket.Leave(ctx)
+}
