@@ -115,6 +115,25 @@ func ExampleStriped_Any() {
 	// Output: printer 2 <nil> true
 }
 
+// Two printers at once for a long job, or another time.
+func ExampleStriped_TryAnyN() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	printers := etcdlock.NewStriped(src, "printers", 3)
+	h, numbers, err := printers.TryAnyN(ctx, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(numbers), "printers")
+	_, _, err = printers.TryAnyN(ctx, 2)
+	fmt.Println("two more:", !errors.Is(err, etcdlock.ErrBusy))
+	_ = h.Unlock(ctx)
+	// Output:
+	// 2 printers
+	// two more: false
+}
+
 // A new machine adds permits, and whoever goes by their number hears of it.
 func ExampleSemaphore_Resize() {
 	src, stop := sessions()

@@ -133,8 +133,6 @@ func (l *line) join() {
 			l.mu.Lock()
 		case ctx.Err() != nil:
 			l.join() // for those who have come since
-		case errors.Is(err, fairqueue.ErrGone):
-			l.join() // somebody has removed the key
 		case errors.Is(err, context.DeadlineExceeded):
 			// The Keeper has given up, as it does for those who have not said how long they wait.
 			l.failThose(err, func(p *place) bool { return !p.limited })

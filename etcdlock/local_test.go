@@ -436,7 +436,7 @@ func TestALockThatIsKeptHasOneListener(t *testing.T) {
 	require.Less(t, runtime.NumGoroutine(), before+20)
 }
 
-func TestIfThePlaceInEtcdsLineIsRemovedAnotherOneIsTaken(t *testing.T) {
+func TestIfThePlaceInEtcdsLineIsRemovedWhoWaitsInMemoryIsTold(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
 	client := cluster.Client(t)
@@ -448,10 +448,11 @@ func TestIfThePlaceInEtcdsLineIsRemovedAnotherOneIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.Delete(within(t), queue.Places[1].Key)
 	require.NoError(t, err)
-	unlock(t, held)
 	for _, w := range waiting {
-		unlock(t, granted(t, w))
+		require.ErrorIs(t, await(t, "the loss", w).err, etcdlock.ErrLost)
 	}
+	unlock(t, held)
+	unlock(t, lock(t, m))
 	requireNothingLeft(t, client)
 }
 

@@ -120,8 +120,9 @@ func WithHealthCheck(every time.Duration, check func(context.Context) error) Opt
 // etcd's queue.
 //
 // All who have the lock under one ticket have the same [Token]: it fences processes, not
-// goroutines of one process. If the session is lost, those who wait in memory get [ErrLost],
-// too; if only the key is removed, they stand in line again. Only for a [Mutex]; not together with [WithMinHold]. The default is that every Lock has a
+// goroutines of one process. If the session is lost, or the ticket with which they stand in
+// etcd's line, those who wait in memory get [ErrLost]; if the key of the one who has the lock is
+// removed, they stand in line again. Only for a [Mutex]; not together with [WithMinHold]. The default is that every Lock has a
 // ticket. It panics if bound or grants is not positive.
 func WithLocalHandover(bound time.Duration, grants int) Option {
 	if bound <= 0 || grants <= 0 {

@@ -167,6 +167,8 @@ func ExampleTicket_Wanted() {
 	if err := kept.Wait(ctx); err != nil {
 		log.Fatal(err)
 	}
+	alone, err := kept.Alone(ctx) // those who stand in line already are not to be kept waiting
+	fmt.Println(alone, err)
 	given := make(chan error)
 	go func() {
 		if err := kept.Wanted(ctx); err != nil {
@@ -177,7 +179,9 @@ func ExampleTicket_Wanted() {
 
 	other := joined(ctx, queue, fairqueue.Exclusive)
 	fmt.Println(other.Wait(ctx), <-given)
-	// Output: <nil> <nil>
+	// Output:
+	// true <nil>
+	// <nil> <nil>
 }
 
 // Who is in line, and who of them owns? It is what "etcdctl get --prefix" shows, too.

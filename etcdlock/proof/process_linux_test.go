@@ -44,6 +44,7 @@ type report struct {
 	Names        []string
 	Token        int64
 	Weight, Size int64
+	HandedOn     bool
 	Call, Return int64
 }
 
@@ -68,7 +69,7 @@ func process(number string) error {
 	out := json.NewEncoder(os.Stdout)
 	h.tell = func(op porcupine.Operation) {
 		s := op.Input.(step)
-		_ = out.Encode(report{op.ClientId, s.action, s.names, s.token, s.weight, s.size, op.Call, op.Return}) // the parent is gone
+		_ = out.Encode(report{op.ClientId, s.action, s.names, s.token, s.weight, s.size, s.handedOn, op.Call, op.Return}) // the parent is gone
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -98,7 +99,7 @@ func (h *history) collect(out io.Reader) {
 		}
 		op := porcupine.Operation{
 			ClientId: r.Client, Call: r.Call, Return: r.Return,
-			Input: step{action: r.Action, names: r.Names, token: r.Token, weight: r.Weight, size: r.Size},
+			Input: step{action: r.Action, names: r.Names, token: r.Token, weight: r.Weight, size: r.Size, handedOn: r.HandedOn},
 		}
 		switch r.Action {
 		case acquire:
