@@ -67,8 +67,9 @@ func (t *Ticket) wait(ctx context.Context) error {
 			if news.silent && (t.nearest != before || t.verdict == granted) {
 				w.mistrust() // something happened and the watch did not tell
 			}
-		default:
-			if err := t.look(ctx, t.me.revision); err != nil {
+		default: // the queue is long
+			look := func() error { return t.look(ctx, t.me.revision) }
+			if err := t.session.InTurn(ctx, look); err != nil {
 				return err
 			}
 		}

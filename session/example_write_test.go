@@ -195,3 +195,21 @@ func ExampleStreams() {
 	}
 	// Output: watching on another stream: true
 }
+
+// A read of very many keys is no reason to have etcd answer hundreds of them at the same time.
+func ExampleSession_InTurn() {
+	_, s, stop := opened()
+	defer stop()
+	ctx := context.Background()
+	err := s.InTurn(ctx, func() error {
+		all, err := s.Client().Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err == nil {
+			fmt.Println(len(all.Kvs), "keys")
+		}
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: 0 keys
+}

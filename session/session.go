@@ -42,6 +42,7 @@ type Session struct {
 	running sync.WaitGroup // the session's own goroutines
 
 	commits commits
+	turns   chan struct{} // has room for those of InTurn
 
 	// closing holds whether the lease has been revoked; taking it out is the
 	// right to do that. A channel, because waiting for it ends with a context.
@@ -122,6 +123,7 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 		slots:    make(map[string][]bool),
 		wake:     make(chan struct{}, 1),
 		commits:  commits{limit: batchLimit},
+		turns:    make(chan struct{}, turnLimit),
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	s.closing <- false
