@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"sync"
@@ -212,4 +213,34 @@ func ExampleSession_InTurn() {
 		log.Fatal(err)
 	}
 	// Output: 0 keys
+}
+
+// A thousand goroutines that want to know the same thing at the same moment ask once, or a few times.
+func ExampleGather() {
+	_, s, stop := opened()
+	defer stop()
+	count := func(ctx context.Context, callers int) (int64, error) {
+		answer, err := s.Client().Get(ctx, "", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			return 0, err
+		}
+		return answer.Count, nil
+	}
+	keys, err := session.Gather(context.Background(), s, "how many keys are there?", count)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(keys, "keys")
+	// Output: 0 keys
+}
+
+// What nobody waits for, but must not outlive the session.
+func ExampleSession_Go() {
+	_, s, stop := opened()
+	s.Go(func(ctx context.Context) {
+		<-ctx.Done()
+		fmt.Println("over:", errors.Is(context.Cause(ctx), session.ErrClosed))
+	})
+	stop()
+	// Output: over: true
 }

@@ -48,13 +48,14 @@ type Session struct {
 	// right to do that. A channel, because waiting for it ends with a context.
 	closing chan bool
 
-	mu       sync.Mutex
-	renewed  time.Duration     // when the last answered renewal was sent, by now
-	deadline time.Duration     // renewed + the TTL that came back - margin
-	watchdog *time.Timer       // goes off at a deadline
-	slots    map[string][]bool // by prefix: the numbers that are taken
-	leftover []*leftover       // keys that may have been left behind
-	sweeping bool              // a goroutine is at work on leftover
+	mu         sync.Mutex
+	renewed    time.Duration         // when the last answered renewal was sent, by now
+	deadline   time.Duration         // renewed + the TTL that came back - margin
+	watchdog   *time.Timer           // goes off at a deadline
+	slots      map[string][]bool     // by prefix: the numbers that are taken
+	leftover   []*leftover           // keys that may have been left behind
+	sweeping   bool                  // a goroutine is at work on leftover
+	gatherings map[string]*gathering // that one may still come to, by key
 
 	wake chan struct{} // tells that goroutine of a new leftover
 }
@@ -110,20 +111,21 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 
 func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Duration, o options) *Session {
 	s := &Session{
-		client:   c,
-		lease:    lease,
-		ttl:      ttl,
-		margin:   margin,
-		now:      o.now,
-		logger:   o.logger.With("lease", fmt.Sprintf("%x", lease)),
-		change:   o.change,
-		closing:  make(chan bool, 1),
-		renewed:  sent,
-		deadline: sent + ttl - margin,
-		slots:    make(map[string][]bool),
-		wake:     make(chan struct{}, 1),
-		commits:  commits{limit: batchLimit},
-		turns:    make(chan struct{}, turnLimit),
+		client:     c,
+		lease:      lease,
+		ttl:        ttl,
+		margin:     margin,
+		now:        o.now,
+		logger:     o.logger.With("lease", fmt.Sprintf("%x", lease)),
+		change:     o.change,
+		closing:    make(chan bool, 1),
+		renewed:    sent,
+		deadline:   sent + ttl - margin,
+		slots:      make(map[string][]bool),
+		gatherings: make(map[string]*gathering),
+		wake:       make(chan struct{}, 1),
+		commits:    commits{limit: batchLimit},
+		turns:      make(chan struct{}, turnLimit),
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	s.closing <- false

@@ -20,3 +20,20 @@ func (s *Session) InTurn(ctx context.Context, f func() error) error {
 	defer func() { <-s.turns }()
 	return f()
 }
+
+// Go runs f in a goroutine of the session, unless that is over. Its context ends with the session,
+// and Close waits for it. For what should be done but nobody waits for. Safe for concurrent use.
+func (s *Session) Go(f func(context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spawn(f)
+}
+
+// spawn is Go for those who have locked mu, and says whether f runs.
+func (s *Session) spawn(f func(context.Context)) bool {
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.running.Go(func() { f(s.ctx) })
+	return true
+}

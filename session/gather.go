@@ -1,0 +1,61 @@
+package session
+
+import "context"
+
+// gathering is a question that several callers have, and its answer.
+type gathering struct {
+	callers  int
+	answered chan struct{} // closed when what follows is there
+	answer   any
+	err      error
+}
+
+// Gather answers a question that many goroutines of a session ask at about the same time, with
+// one request for all of them. Key says which question it is. Ask is run for the first caller
+// when it is its turn, as with [Session.InTurn], and its answer is for all who have come until
+// then; who comes later gets an answer of a later one. So what ask reads, if it asks the quorum,
+// is no older than the calls that get it. It runs in a goroutine of the session, on a context that
+// ends with the session, and learns how many callers there are, some of whom may have given up.
+// If there is one, it is that whose ask it is.
+//
+// The error is that of ask, or that with which ctx or the session ended before. Safe for concurrent
+// use, with the same type of answer for the same key.
+func Gather[T any](ctx context.Context, s *Session, key string, ask func(ctx context.Context, callers int) (T, error)) (answer T, err error) {
+	s.mu.Lock()
+	g := s.gatherings[key]
+	if g == nil {
+		g = &gathering{answered: make(chan struct{})}
+		started := s.spawn(func(ctx context.Context) {
+			defer close(g.answered)
+			g.err = s.InTurn(ctx, func() (err error) {
+				g.answer, err = ask(ctx, s.dissolve(key))
+				return err
+			})
+		})
+		if !started {
+			s.mu.Unlock()
+			return answer, context.Cause(s.ctx)
+		}
+		s.gatherings[key] = g
+	}
+	g.callers++
+	s.mu.Unlock()
+	select {
+	case <-g.answered:
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	case <-s.ctx.Done():
+		return answer, context.Cause(s.ctx)
+	}
+	answer, _ = g.answer.(T)
+	return answer, g.err
+}
+
+// dissolve lets who comes from now on gather anew, and returns how many have come.
+func (s *Session) dissolve(key string) (callers int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	callers = s.gatherings[key].callers
+	delete(s.gatherings, key)
+	return callers
+}
