@@ -17,6 +17,7 @@ type answer struct {
 	// revision is that of the store when it was true.
 	revision int64
 	entries  []entry
+	length   int64 // of the queue, about; 0 if nothing is known
 	// from says how far back it is complete: every key that may block the asker
 	// and was created after from, up to the asker's own, is in entries, and so is
 	// the asker's own if it was created after from. Of those created at from, by

@@ -38,6 +38,10 @@
 //     who waits counts as well, nobody is overtaken.
 //  10. An exclusive ticket is marked as shared only by its owner. So nothing stands ahead of a
 //     marked one, and a shared ticket with nothing else in its way owns too.
+//  11. An exclusive ticket is marked as an owner's only when it owns. So when the nearest one ahead goes
+//     with that mark, nothing is ahead any more, and of what grants (invariant 2) only that
+//     the own ticket is there is left to ask. The mark is only ever put on the value with which the ticket
+//     was created, so it replaces none of the others.
 //
 // # Not guaranteed
 //
@@ -62,15 +66,19 @@
 //
 // Names are used again rather than made afresh, because deleted keys stay in
 // etcd's index until a compaction and every range walks over them. The value
-// says who the owner is, for people and for Entries; nothing decides on it, but for the mark
-// with which an exclusive ticket's begins when its owner lets shared ones in.
+// says who the owner is, for people and for Entries; nothing decides on it, but for the marks
+// with which an exclusive ticket's begins when its owner lets shared ones in, or has owned in a
+// long queue.
 //
 // # Cost
 //
 //	operation                          round trips                        raft entries
 //	join when free                     1                                  1
 //	join and wait, at most 64 tickets  join, watch, 1 one-key read, look  1
-//	  more tickets                     one look more                      1
+//	  more tickets                     one look more, which waiters of    1
+//	                                   one session share
+//	  more than 512                    one-key read instead of the last   1 more
+//	                                   look; a put that nobody waits for
 //	try when held                      1 read                             0
 //	try when free                      1 read + 1                         1
 //	leave                              1                                  1

@@ -90,7 +90,7 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 		lists := make([]list, 0, len(then))
 		for _, part := range response.Responses[len(tickets):] {
 			r := part.GetResponseRange()
-			lists = append(lists, list{entriesOf(r.Kvs), r.More})
+			lists = append(lists, list{entriesOf(r.Kvs), r.More, r.Count})
 		}
 		tell(tickets, lists, seen)
 	default:

@@ -219,10 +219,14 @@ func (k *pastKV) Txn(_ context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.Ca
 
 func (k *pastKV) answer(r *etcdserverpb.RangeRequest, at int64) *etcdserverpb.RangeResponse {
 	var kvs []*mvccpb.KeyValue
+	var count int64
 	for key, b := range k.past[at] {
 		within := key == string(r.Key)
 		if len(r.RangeEnd) > 0 {
 			within = key >= string(r.Key) && key < string(r.RangeEnd)
+		}
+		if within {
+			count++ // whatever filters say
 		}
 		if within && (r.MaxCreateRevision == 0 || b.revision <= r.MaxCreateRevision) {
 			kv := &mvccpb.KeyValue{Key: []byte(key), CreateRevision: b.revision}
@@ -245,7 +249,7 @@ func (k *pastKV) answer(r *etcdserverpb.RangeRequest, at int64) *etcdserverpb.Ra
 		}
 		return cmp.Or(cmp.Compare(b.CreateRevision, a.CreateRevision), byKey)
 	})
-	answer := &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: at}, Kvs: kvs}
+	answer := &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: at}, Kvs: kvs, Count: count}
 	if r.Limit > 0 && int64(len(kvs)) > r.Limit {
 		answer.Kvs, answer.More, k.cut = kvs[:r.Limit], true, true
 	}
@@ -323,6 +327,15 @@ func (i *inquiry) ask(t *testing.T, me entry, least, limit int64) {
 	at := max(i.kv.behind, me.revision)
 	i.kv.cut = false
 	p.confront(t, s, me, mode, me.revision, i.kv.joined(me, mode, at, limit), i.kv.cut)
+
+	if mode != Shared {
+		whole, err := i.queue.everybody(context.Background(), ticket.session)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near := whole.near(me, int(limit))
+		p.confront(t, s, me, mode, me.revision, near, near.from > 0)
+	}
 
 	if err := ticket.look(context.Background(), least); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,8 @@ import (
 // list is what one read of several brought back.
 type list struct {
 	entries []entry
-	more    bool // it was cut off
+	more    bool  // it was cut off
+	count   int64 // of all in the range; where there was a limit, perhaps not
 }
 
 // read makes one request of the given reads, whose answers are all true at the revision
@@ -32,11 +33,11 @@ func read(ctx context.Context, s *session.Session, reads ...clientv3.Op) (lists 
 		return nil, 0, err
 	}
 	if one := response.Get(); one != nil {
-		return []list{{entriesOf(one.Kvs), one.More}}, one.Header.Revision, nil
+		return []list{{entriesOf(one.Kvs), one.More, one.Count}}, one.Header.Revision, nil
 	}
 	for _, part := range response.Txn().Responses {
 		r := part.Response.(*etcdserverpb.ResponseOp_ResponseRange).ResponseRange
-		lists = append(lists, list{entriesOf(r.Kvs), r.More})
+		lists = append(lists, list{entriesOf(r.Kvs), r.More, r.Count})
 	}
 	return lists, response.Txn().Header.Revision, nil
 }

@@ -30,6 +30,7 @@ type Ticket struct {
 	verdict verdict
 	nearest entry     // that blocks, if blocked
 	seen    int64     // revision of the answer
+	length  int64     // of the queue, at the last look or about
 	others  []*Ticket // of the same group, all of which are wanted
 	permit  *permitState
 

@@ -43,6 +43,7 @@ func (t *Ticket) wait(ctx context.Context) error {
 	for {
 		switch t.verdict {
 		case granted:
+			t.announce()
 			return t.wakeNext(ctx)
 		case gone:
 			return ErrGone
@@ -61,15 +62,19 @@ func (t *Ticket) wait(ctx context.Context) error {
 					continue
 				}
 			}
-			if err := t.look(ctx, news.revision); err != nil {
+			if news.announced > 0 {
+				err = t.succeed(ctx, news)
+			} else {
+				err = t.look(ctx, news.revision)
+			}
+			if err != nil {
 				return err
 			}
 			if news.silent && (t.nearest != before || t.verdict == granted) {
 				w.mistrust() // something happened and the watch did not tell
 			}
 		default: // the queue is long
-			look := func() error { return t.look(ctx, t.me.revision) }
-			if err := t.session.InTurn(ctx, look); err != nil {
+			if err := t.firstLook(ctx); err != nil {
 				return err
 			}
 		}
@@ -82,9 +87,14 @@ func (t *Ticket) obstacle() obstacle {
 		return t.permitObstacle()
 	}
 	before := t.nearest
+	var announced func(*clientv3.Event) int64
+	if t.mode != Shared && t.length > joinLimit {
+		announced = func(e *clientv3.Event) int64 { return t.queue.space.announced(before, e) }
+	}
 	return obstacle{
-		span: span{first: before.key},
-		puts: t.mode == Shared,
+		announced: announced,
+		span:      span{first: before.key},
+		puts:      t.mode == Shared,
 		ends: func(e *clientv3.Event) bool {
 			// Not an earlier key of its name.
 			return e.Kv.ModRevision > before.revision && (e.Type == clientv3.EventTypeDelete || isMarked(e.Kv.Value))
@@ -94,6 +104,11 @@ func (t *Ticket) obstacle() obstacle {
 }
 
 func (t *Ticket) hear(v verdict, nearest entry) { t.verdict, t.nearest = v, nearest }
+
+func (t *Ticket) learn(a answer, least int64) {
+	t.seen, t.length = a.revision, a.length
+	t.hear(t.queue.space.decide(t.me, t.mode, least, a))
+}
 
 // unchanged reports whether t and the one it waits for are both still there. Without
 // news a look is not worth its price: it reads the whole queue, and every waiter has a
@@ -138,8 +153,7 @@ func (t *Ticket) look(ctx context.Context, least int64) error {
 			if err != nil {
 				return err
 			}
-			t.seen = a.revision
-			t.hear(t.queue.space.decide(t.me, t.mode, least, a))
+			t.learn(a, least)
 			if t.verdict != askAgain {
 				break
 			}
@@ -186,6 +200,7 @@ func (t *Ticket) questions(limit int64, local bool) (reads []clientv3.Op) {
 func answerOf(lists []list, revision int64) answer {
 	a := answer{revision: revision}
 	for _, l := range lists {
+		a.length += l.count
 		a.entries = append(a.entries, l.entries...)
 		a.from = max(a.from, completeFrom(l.entries, l.more))
 	}

@@ -39,10 +39,12 @@ func (t *Ticket) watcher() *watcher {
 
 // obstacle is what a waiter waits for the end of.
 type obstacle struct {
-	span        // to watch; without an end it is one key
-	puts   bool // whether more than deletions matter
-	ends   func(*clientv3.Event) bool
-	stands func(ctx context.Context, least int64) (stands bool, at int64, err error)
+	span      // to watch; without an end it is one key
+	puts bool // whether more than deletions matter
+	// announced tells what an owner said of itself before the end. Nil if that is not asked for.
+	announced func(*clientv3.Event) int64
+	ends      func(*clientv3.Event) bool
+	stands    func(ctx context.Context, least int64) (stands bool, at int64, err error)
 }
 
 // news is a reason to look: at revision or later.
@@ -50,6 +52,8 @@ type news struct {
 	revision int64
 	silent   bool // nothing happened for a while; the watch may have missed it
 	changed  bool
+
+	announced int64 // by what is gone: that it owned, and how long the queue was
 }
 
 // await blocks until there is a reason to look at how things stand with o, which
@@ -98,6 +102,9 @@ func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, erro
 	options := []clientv3.OpOption{clientv3.WithCreatedNotify(), clientv3.WithRange(o.end)}
 	if !o.puts {
 		options = append(options, clientv3.WithFilterPut())
+	}
+	if o.announced != nil {
+		options = append(options, clientv3.WithPrevKV())
 	}
 	events := w.session.Client().Watch(watchCtx, o.first, options...)
 	created, ok := <-events
@@ -149,7 +156,11 @@ func (w *watcher) mistrust() { w.session.LeaveStream(w.stream) }
 func (o obstacle) ended(response clientv3.WatchResponse) (news, bool) {
 	for _, event := range response.Events {
 		if o.ends(event) {
-			return news{revision: event.Kv.ModRevision, changed: true}, true
+			n := news{revision: event.Kv.ModRevision, changed: true}
+			if o.announced != nil {
+				n.announced = o.announced(event)
+			}
+			return n, true
 		}
 	}
 	return news{}, false

@@ -1,0 +1,135 @@
+package fairqueue
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// slowKV answers when it is told to, and counts what it is asked.
+type slowKV struct {
+	pastKV
+
+	answer chan struct{}
+	asked  chan *etcdserverpb.RangeRequest
+	refuse func(*etcdserverpb.RangeRequest) error
+}
+
+func (k *slowKV) Range(ctx context.Context, r *etcdserverpb.RangeRequest, opts ...grpc.CallOption) (*etcdserverpb.RangeResponse, error) {
+	k.asked <- r
+	<-k.answer
+	if err := k.refuse(r); err != nil {
+		return nil, err
+	}
+	return k.pastKV.Range(ctx, r, opts...)
+}
+
+// herd runs the first looks of 300 tickets that have just joined a queue of one session, all at
+// once, and returns the tickets and what etcd was asked.
+func herd(t *testing.T, refuse func(*etcdserverpb.RangeRequest) error) (tickets []*Ticket, asked []*etcdserverpb.RangeRequest) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := &slowKV{answer: make(chan struct{}), asked: make(chan *etcdserverpb.RangeRequest, 1000), refuse: refuse}
+		start := time.Now()
+		s, err := session.New(context.Background(), &clientv3.Client{Lease: lease{}, KV: clientv3.NewKVFromKVClient(kv, nil)},
+			session.WithClock(func() time.Duration { return time.Since(start) }))
+		require.NoError(t, err)
+		q := New(s, "q")
+		now := map[string]birth{}
+		for i := range 300 {
+			ticket := &Ticket{queue: q, session: s, mode: Exclusive, verdict: askFurther}
+			ticket.me = entry{key: q.space.key(Exclusive, 1, i, 0), revision: int64(i + 2)}
+			now[ticket.me.key] = birth{revision: ticket.me.revision}
+			tickets = append(tickets, ticket)
+		}
+		kv.past = make(past, 302)
+		kv.past[301], kv.behind = now, 301
+		results := make(chan error, len(tickets))
+		for _, ticket := range tickets {
+			go func() { results <- ticket.firstLook(context.Background()) }()
+		}
+		synctest.Wait() // until each waits, for an answer or its turn
+		close(kv.answer)
+		for range tickets {
+			require.NoError(t, <-results)
+		}
+		close(kv.asked)
+		for r := range kv.asked {
+			asked = append(asked, r)
+		}
+		require.NoError(t, s.Close(context.Background()))
+	})
+	return tickets, asked
+}
+
+func requireInLine(t *testing.T, tickets []*Ticket) {
+	require.Equal(t, granted, tickets[0].verdict)
+	for i, ticket := range tickets[1:] {
+		require.Equal(t, blocked, ticket.verdict)
+		require.Equal(t, tickets[i].me, ticket.nearest)
+		require.EqualValues(t, len(tickets), ticket.length)
+	}
+}
+
+func TestTheFirstLooksOfAHerdAreShared(t *testing.T) {
+	tickets, asked := herd(t, func(*etcdserverpb.RangeRequest) error { return nil })
+	requireInLine(t, tickets)
+	require.Len(t, asked, 3, "two that came first, and the others")
+	require.EqualValues(t, 2, asked[0].Limit)
+	require.EqualValues(t, 2, asked[1].Limit)
+	require.Zero(t, asked[2].Limit)
+	require.False(t, asked[2].Serializable, "since it has to be later than all of their joins")
+}
+
+func TestWithoutASharedAnswerEachLooks(t *testing.T) {
+	tickets, asked := herd(t, func(r *etcdserverpb.RangeRequest) error {
+		if r.Limit == 0 {
+			return status.Error(codes.ResourceExhausted, "grpc: received message larger than max")
+		}
+		return nil
+	})
+	requireInLine(t, tickets)
+	require.Len(t, asked, len(tickets)+1)
+}
+
+func TestAnnounced(t *testing.T) {
+	const s = space("q/")
+	tests := map[string]struct {
+		key    string
+		born   int64
+		value  string
+		length int64
+	}{
+		"an owner that says so":              {"q/x1-0", 7, `{"mark":"owner 600","host":"h"}`, 600},
+		"one that says nothing":              {"q/x1-0", 7, `{"host":"h"}`, 0},
+		"one that shares":                    {"q/x1-0", 7, markedShared + `"host":"h"}`, 0},
+		"a later ticket of the same name":    {"q/x1-0", 8, `{"mark":"owner 600","host":"h"}`, 0},
+		"a candidate, whose value is free":   {"q/l1-0", 7, `{"mark":"owner 600","host":"h"}`, 0},
+		"a shared ticket":                    {"q/s1-0", 7, `{"mark":"owner 600","host":"h"}`, 0},
+		"a ticket of etcd's package":         {"q/694d", 7, `{"mark":"owner 600","host":"h"}`, 0},
+		"of the lock service, with a hyphen": {"q/6-4", 7, `{"mark":"owner 600","host":"h"}`, 0},
+		"no number":                          {"q/x1-0", 7, `{"mark":"owner ","host":"h"}`, 0},
+		"no end":                             {"q/x1-0", 7, `{"mark":"owner 600`, 0},
+		"another number":                     {"q/x1-0", 7, `{"mark":"owner six","host":"h"}`, 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			e := &clientv3.Event{Type: clientv3.EventTypeDelete, PrevKv: &mvccpb.KeyValue{Key: []byte(tt.key), CreateRevision: tt.born, Value: []byte(tt.value)}}
+			require.Equal(t, tt.length, s.announced(entry{key: tt.key, revision: 7}, e))
+			require.Zero(t, s.announced(entry{key: tt.key, revision: 7}, &clientv3.Event{Type: clientv3.EventTypeDelete}), "compacted")
+		})
+	}
+	require.EqualValues(t, 512, s.announced(entry{key: "q/x1-0", revision: 7},
+		&clientv3.Event{PrevKv: &mvccpb.KeyValue{CreateRevision: 7, Value: []byte(fmt.Sprintf(`%s%d",%s`, markedOwner, 512, `"since":""}`))}}))
+}

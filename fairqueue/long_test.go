@@ -1,0 +1,176 @@
+package fairqueue_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// line is a long queue: an owner of theirs, some behind it, and then two of mine, who wait.
+type line struct {
+	c            *embedtest.Cluster
+	client       *clientv3.Client
+	mine, theirs *fairqueue.Queue
+	ahead        []*fairqueue.Ticket
+	first, next  *fairqueue.Ticket
+	looks        *spy // reads of the whole queue
+}
+
+func newLine(t *testing.T, mode fairqueue.Mode) *line {
+	l := &line{c: embedtest.Start(t)}
+	l.client = l.c.Client(t)
+	l.theirs = fairqueue.New(open(t, l.client, session.WithTTL(never)), "q")
+	l.mine = fairqueue.New(open(t, l.client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
+	l.ahead = joinMany(t, l.theirs, 70) // more than a join tells of
+	l.first, l.next = join(t, l.mine, mode), join(t, l.mine, mode)
+	joinMany(t, l.theirs, 512)
+	l.looks = spyOnRequests(l.c, "Range", func(message any) bool { return len(message.(*etcdserverpb.RangeRequest).RangeEnd) > 0 })
+	return l
+}
+
+func joinMany(t *testing.T, q *fairqueue.Queue, n int) (tickets []*fairqueue.Ticket) {
+	for range n {
+		tickets = append(tickets, join(t, q, fairqueue.Exclusive))
+	}
+	return tickets
+}
+
+// owns makes the first of mine the owner.
+func (l *line) owns(t *testing.T) {
+	watches := spyOnWatches(l.c)
+	granted := wait(t, within(t, patience), l.first)
+	watches.await(t, 1)
+	for _, ticket := range l.ahead {
+		leave(t, ticket)
+	}
+	requireGranted(t, granted)
+}
+
+// follows makes the next of mine wait for the first.
+func (l *line) follows(t *testing.T, ctx context.Context) <-chan error {
+	watches := spyOnWatches(l.c)
+	granted := wait(t, ctx, l.next)
+	watches.await(t, 1)
+	return granted
+}
+
+func (l *line) entry(t *testing.T, ticket *fairqueue.Ticket) *fairqueue.Entry {
+	entries, err := l.theirs.Entries(within(t, patience))
+	require.NoError(t, err)
+	for i, e := range entries {
+		if e.Key == ticket.Key() {
+			return &entries[i]
+		}
+	}
+	return nil
+}
+
+func (l *line) eventuallySays(t *testing.T, ticket *fairqueue.Ticket, mark string) {
+	eventually(t, mark, func() bool { return l.entry(t, ticket).Owner.Mark == mark })
+}
+
+func TestTheSuccessorOfAnOwnerInALongQueueDoesNotLookAtAll(t *testing.T) {
+	t.Parallel()
+	l := newLine(t, fairqueue.Exclusive)
+	granted := l.follows(t, within(t, patience))
+	l.owns(t)
+	l.eventuallySays(t, l.first, "owner 514")
+	host := l.entry(t, l.first).Owner.Host
+	require.Equal(t, l.entry(t, l.next).Owner.Host, host, "the rest of the value stays")
+	looks, reads, entries := l.looks.seen(), l.c.Calls("Range"), l.c.AppliedIndex()
+	leave(t, l.first)
+	requireGranted(t, granted)
+	require.Equal(t, looks, l.looks.seen())
+	require.LessOrEqual(t, l.c.Calls("Range")-reads, int64(2), "its own key, once more if the member was behind")
+	l.eventuallySays(t, l.next, "owner 513")
+	require.EqualValues(t, 2, l.c.AppliedIndex()-entries, "the leave and the mark")
+}
+
+// Promise 1, in the one place where a waiter does not look at the queue before it owns.
+func TestWhoIsRemovedDoesNotSucceedAnOwner(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(l *line) []clientv3.Op{
+		"before": func(l *line) []clientv3.Op { return []clientv3.Op{clientv3.OpDelete(l.next.Key())} },
+		"in one transaction": func(l *line) []clientv3.Op {
+			return []clientv3.Op{clientv3.OpDelete(l.first.Key()), clientv3.OpDelete(l.next.Key())}
+		},
+	}
+	for name, removes := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLine(t, fairqueue.Exclusive)
+			granted := l.follows(t, within(t, patience))
+			l.owns(t)
+			l.eventuallySays(t, l.first, "owner 514")
+			_, err := l.client.Txn(within(t, patience)).Then(removes(l)...).Commit()
+			require.NoError(t, err)
+			_ = l.first.Leave(within(t, patience))
+			require.ErrorIs(t, result(t, granted), fairqueue.ErrGone)
+		})
+	}
+}
+
+// The mark comes late, when the owner has gone on.
+func TestALateMarkChangesNothingElse(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(t *testing.T, l *line) *fairqueue.Ticket{
+		"share": func(t *testing.T, l *line) *fairqueue.Ticket {
+			require.NoError(t, l.first.Share(within(t, patience)))
+			return l.first
+		},
+		"linger": func(t *testing.T, l *line) *fairqueue.Ticket {
+			require.NoError(t, l.first.Linger(within(t, patience), never))
+			return l.first
+		},
+		"leave and join": func(t *testing.T, l *line) *fairqueue.Ticket {
+			leave(t, l.first)
+			return join(t, l.mine, fairqueue.Exclusive)
+		},
+		"leave": func(t *testing.T, l *line) *fairqueue.Ticket {
+			leave(t, l.first)
+			return l.first
+		},
+	}
+	for name, goOn := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLine(t, fairqueue.Exclusive)
+			marks := func(message any) bool {
+				for _, c := range message.(*etcdserverpb.TxnRequest).Compare {
+					if c.Target == etcdserverpb.Compare_VERSION {
+						return true
+					}
+				}
+				return false
+			}
+			held := l.c.Hold("Txn", embedtest.When(marks), embedtest.Times(1))
+			l.owns(t)
+			require.NoError(t, held.Wait(within(t, patience)))
+			ticket := goOn(t, l)
+			before := l.entry(t, ticket)
+			entries := l.c.AppliedIndex()
+			held.Heal()
+			eventually(t, "the mark has come", func() bool { return l.c.AppliedIndex() > entries })
+			require.Equal(t, before, l.entry(t, ticket))
+		})
+	}
+}
+
+// Only exclusive tickets say that they own: a candidate's value is the caller's.
+func TestCandidatesInALongQueueKeepTheirValues(t *testing.T) {
+	t.Parallel()
+	l := newLine(t, fairqueue.Candidate)
+	granted := l.follows(t, within(t, patience))
+	l.owns(t)
+	entries := l.c.AppliedIndex()
+	leave(t, l.first)
+	requireGranted(t, granted)
+	require.EqualValues(t, 1, l.c.AppliedIndex()-entries)
+}
