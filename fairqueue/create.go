@@ -63,7 +63,7 @@ func (t *Ticket) absent() clientv3.Cmp {
 // conditions as well: there an earlier attempt is looked for only if there was one.
 func create(ctx context.Context, tickets []*Ticket, try bool, conditions []clientv3.Cmp, then []clientv3.Op) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
 	s := tickets[0].session
-	request := session.Transaction{If: conditions, Then: then, Apart: string(tickets[0].queue.space)}
+	request := session.Transaction{If: conditions, Then: then, Apart: string(tickets[0].queue.space), Likely: !try}
 	err = s.Call(ctx, func(ctx context.Context) (err error) {
 		answer, err = commit(ctx, s, request, len(tickets))
 		if session.Doubtful(err) {

@@ -222,7 +222,12 @@ func (f *fake) apply(r *etcdserverpb.TxnRequest) *etcdserverpb.TxnResponse {
 			}
 			result.Response = &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: found}
 		case op.GetRequestDeleteRange() != nil:
+			deleted := &etcdserverpb.DeleteRangeResponse{}
+			if _, ok := f.keys[string(op.GetRequestDeleteRange().Key)]; ok {
+				deleted.Deleted = 1
+			}
 			delete(f.keys, string(op.GetRequestDeleteRange().Key))
+			result.Response = &etcdserverpb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: deleted}
 		default:
 			result.Response = &etcdserverpb.ResponseOp_ResponseTxn{ResponseTxn: f.apply(op.GetRequestTxn())}
 		}

@@ -1,0 +1,67 @@
+package session
+
+import (
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// batch is several transactions as one.
+type batch struct {
+	passengers []*passenger
+	open       []bool // whose operations are among those of the whole
+
+	conditions []clientv3.Cmp
+	operations []clientv3.Op
+}
+
+// closed makes each of them a transaction within the whole, whatever becomes of the others.
+func closed(passengers []*passenger) batch {
+	b := batch{passengers: passengers, open: make([]bool, len(passengers))}
+	for _, p := range passengers {
+		b.operations = append(b.operations, clientv3.OpTxn(p.If, p.Then, p.Else))
+	}
+	return b
+}
+
+// opened does that only for those that may well fail. The others' operations are done if the
+// conditions of all of them hold; otherwise nothing is, of anybody's. For etcd that is about a
+// quarter less work. It takes no more than limit comparisons and operations: there, or within.
+func opened(passengers []*passenger, limit int) batch {
+	b := batch{passengers: passengers, open: make([]bool, len(passengers))}
+	within := 0
+	for _, p := range passengers {
+		within = max(within, len(p.If), len(p.Then), len(p.Else))
+	}
+	room := limit - within - len(passengers)
+	for i, p := range passengers {
+		if more := len(p.Then) - 1; p.Likely && more <= room && len(b.conditions)+len(p.If) <= limit-within {
+			room -= more
+			b.open[i] = true
+			b.conditions = append(b.conditions, p.If...)
+			b.operations = append(b.operations, p.Then...)
+		} else {
+			b.operations = append(b.operations, clientv3.OpTxn(p.If, p.Then, p.Else))
+		}
+	}
+	return b
+}
+
+func (b batch) transaction() Transaction {
+	return Transaction{If: b.conditions, Then: b.operations}
+}
+
+// answers are what each would have been told on its own.
+func (b batch) answers(whole *clientv3.TxnResponse) []*clientv3.TxnResponse {
+	answers := make([]*clientv3.TxnResponse, len(b.passengers))
+	rest := whole.Responses
+	for i, p := range b.passengers {
+		own := &clientv3.TxnResponse{Header: whole.Header, Succeeded: true}
+		if b.open[i] {
+			own.Responses, rest = rest[:len(p.Then)], rest[len(p.Then):]
+		} else {
+			inner := rest[0].GetResponseTxn()
+			own.Succeeded, own.Responses, rest = inner.Succeeded, inner.Responses, rest[1:]
+		}
+		answers[i] = own
+	}
+	return answers
+}

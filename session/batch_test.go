@@ -1,0 +1,136 @@
+package session_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// likely are removals that are expected to succeed, which read something as well.
+func likely(f *fake, s *session.Session, prefix string, n, reads int) []session.Transaction {
+	all := removals(f, s, prefix, n)
+	for i := range all {
+		all[i].Else, all[i].Likely = nil, true
+		for r := range reads {
+			f.put(fmt.Sprintf("%s%d read %d", prefix, i, r), s.Lease())
+			all[i].Then = append(all[i].Then, clientv3.OpGet(fmt.Sprintf("%s%d read %d", prefix, i, r)))
+		}
+	}
+	return all
+}
+
+// together commits all in one request, or what becomes of it, and returns their results and those
+// requests.
+func together(t *testing.T, f *fake, s *session.Session, all []session.Transaction) ([]*committing, []*etcdserverpb.TxnRequest) {
+	f.set(func(f *fake) { f.txn = late(10 * time.Millisecond) })
+	before := len(f.requests()) + session.AloneLimit
+	wait := busy(f, s)
+	results, waitForAll := commits(context.Background(), s, all...)
+	wait()
+	waitForAll()
+	for _, r := range results {
+		require.NoError(t, r.err)
+	}
+	return results, f.requests()[before:]
+}
+
+func within(r *etcdserverpb.TxnRequest) (transactions int) {
+	for _, op := range r.Success {
+		if op.GetRequestTxn() != nil {
+			transactions++
+		}
+	}
+	return transactions
+}
+
+func requireRead(t *testing.T, r *committing, i, reads int) {
+	t.Helper()
+	require.True(t, r.answer.Succeeded)
+	require.Positive(t, r.answer.Header.Revision)
+	require.Len(t, r.answer.Responses, 1+reads)
+	require.EqualValues(t, 1, r.answer.Responses[0].GetResponseDeleteRange().Deleted)
+	for n, response := range r.answer.Responses[1:] {
+		require.Equal(t, fmt.Sprintf("a%d read %d", i, n), string(response.GetResponseRange().Kvs[0].Key))
+	}
+}
+
+func TestWhatIsLikelyToSucceedNeedsNoTransactionsWithin(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		results, sent := together(t, f, s, likely(f, s, "a", 5, 2))
+		require.Len(t, sent, 1)
+		require.Len(t, sent[0].Compare, 5)
+		require.Zero(t, within(sent[0]))
+		for i, r := range results {
+			requireRead(t, r, i, 2)
+		}
+	})
+}
+
+func TestOneThatFailsAgainstExpectationHurtsNobodyElse(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		all := likely(f, s, "a", 5, 1)
+		all[2].If[0] = clientv3.Compare(clientv3.CreateRevision("a2"), "=", 0)
+		results, sent := together(t, f, s, all)
+		require.Len(t, sent, 2)
+		require.Equal(t, 5, within(sent[1]))
+		for i, r := range results {
+			if i == 2 {
+				require.False(t, r.answer.Succeeded)
+			} else {
+				requireRead(t, r, i, 1)
+			}
+			require.Equal(t, i == 2, f.exists(fmt.Sprintf("a%d", i)))
+		}
+	})
+}
+
+func TestWhatMayFailDoesNotConcernTheOthers(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		all := likely(f, s, "a", 4, 1)
+		tries := removals(f, s, "b", 2)
+		tries[0].If[0] = clientv3.Compare(clientv3.CreateRevision("b0"), "=", 0)
+		all = append(all[:1:1], append(tries, all[1:]...)...)
+		results, sent := together(t, f, s, all)
+		require.Len(t, sent, 1)
+		require.Equal(t, 2, within(sent[0]))
+		require.False(t, results[1].answer.Succeeded)
+		require.Equal(t, "b0", string(results[1].answer.Responses[0].GetResponseRange().Kvs[0].Key))
+		require.True(t, results[2].answer.Succeeded)
+		for i, r := range append(results[:1:1], results[3:]...) {
+			requireRead(t, r, i, 1)
+		}
+	})
+}
+
+// etcd counts comparisons and operations, on the way to each transaction within.
+func TestARequestStaysBelowEtcdsLimitOfOperations(t *testing.T) {
+	for _, reads := range []int{0, 1, 2, 5, 63} {
+		t.Run(fmt.Sprintf("%d reads", reads), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				s := open(t, f)
+				results, sent := together(t, f, s, likely(f, s, "a", 64, reads))
+				require.Len(t, sent, 1)
+				for i, r := range results {
+					requireRead(t, r, i, reads)
+				}
+				deepest := 0
+				for _, op := range sent[0].Success {
+					if inner := op.GetRequestTxn(); inner != nil {
+						deepest = max(deepest, len(inner.Compare), len(inner.Success))
+					}
+				}
+				require.LessOrEqual(t, max(len(sent[0].Compare), len(sent[0].Success))+deepest, 128)
+			})
+		})
+	}
+}
