@@ -30,7 +30,7 @@ type Token int64
 type Hold struct {
 	lock  *lock
 	claim claim
-	since time.Time
+	since time.Time // zero if nobody is going to ask
 
 	lifetime
 	values context.Context // of the one who locked, for Context
@@ -46,7 +46,10 @@ type Hold struct {
 }
 
 func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
-	h := &Hold{lock: l, claim: c, since: time.Now(), values: ctx, slot: -1}
+	h := &Hold{lock: l, claim: c, values: ctx, slot: -1}
+	if len(l.opts.hooks) > 0 || l.opts.minHold > 0 {
+		h.since = time.Now()
+	}
 	h.shared.Store(len(l.covers) == 1 && l.covers[0].shared)
 	if p, ok := c.(*place); ok {
 		p.serve(h) // and hears of the loss for it
@@ -209,7 +212,9 @@ func (h *Hold) Unlock(ctx context.Context) error {
 		err = lost
 	}
 	err = failed("unlock", h.lock.name, err)
-	h.lock.opts.released(h, time.Since(h.since), err)
+	if len(h.lock.opts.hooks) > 0 {
+		h.lock.opts.released(h, time.Since(h.since), err)
+	}
 	return err
 }
 
@@ -217,8 +222,10 @@ func (h *Hold) release(ctx context.Context) error {
 	if h.tenure != nil {
 		return h.tenure.leave(ctx)
 	}
-	if left := h.lock.opts.minHold - time.Since(h.since); left > 0 {
-		return h.claim.Linger(ctx, left)
+	if h.lock.opts.minHold > 0 {
+		if left := h.lock.opts.minHold - time.Since(h.since); left > 0 {
+			return h.claim.Linger(ctx, left)
+		}
 	}
 	return h.claim.Leave(ctx)
 }
