@@ -29,9 +29,10 @@ type line struct {
 	localOptions
 
 	mu      sync.Mutex
-	waiting []*place   // in memory
-	current *ownership // nil: none
-	stop    func()     // gives up the place in etcd's line; nil: there is none
+	waiting []*place      // in memory
+	spare   chan struct{} // for the next place, so that a hand-over need not make one; may be nil
+	current *ownership    // nil: none
+	stop    func()        // gives up the place in etcd's line; nil: there is none
 }
 
 // newLine returns nil if the options ask for nothing.
@@ -61,9 +62,7 @@ func (l *line) lock(ctx context.Context) (claim, error) {
 		return &place{line: l, ticket: t}, nil
 	}
 	defer l.mu.Unlock()
-	_, limited := ctx.Deadline()
-	p := &place{line: l, ready: make(chan struct{}), limited: limited}
-	l.waiting = append(l.waiting, p)
+	p := l.stand(ctx)
 	l.join()
 	return p, nil
 }
@@ -153,18 +152,10 @@ func (l *line) failThose(err error, whom func(*place) bool) {
 			return false
 		}
 		p.err = err
-		close(p.ready)
+		p.ready <- struct{}{}
 		return true
 	})
 	l.standDown()
-}
-
-// standDown gives up the place in etcd's line if there is nobody to stand for. It is called with mu
-// held.
-func (l *line) standDown() {
-	if len(l.waiting) == 0 && l.stop != nil {
-		l.stop()
-	}
 }
 
 // next says what becomes of o, which nobody holds: it goes to the one who has waited longest, it
@@ -177,9 +168,10 @@ func (l *line) next(o *ownership) (giveBack *ownership) {
 		return o
 	case len(l.waiting) > 0 && (o.grants == 0 || o.grants < l.grants && time.Since(o.since) < l.bound):
 		p := l.waiting[0]
-		l.waiting = slices.Delete(l.waiting, 0, 1)
+		l.waiting[0] = nil // slices.Delete would move all the others
+		l.waiting = l.waiting[1:]
 		p.take(o)
-		close(p.ready)
+		p.ready <- struct{}{}
 		l.standDown()
 		return nil
 	case len(l.waiting) == 0 && l.idle > 0 && !o.wanted:

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -112,6 +114,43 @@ func TestWhoGivesUpInMemoryIsSkipped(t *testing.T) {
 	}
 	unlock(t, h)
 	unlock(t, granted(t, stays))
+	requireNothingLeft(t, cluster.Client(t))
+}
+
+// Most give up at about the moment at which they are granted. entries is guarded by the lock alone.
+func TestWhoGivesUpAtTheMomentOfTheGrantTroublesNobody(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 1_000_000))
+	entries := 0
+	var granted, gaveUp atomic.Int64
+	var working sync.WaitGroup
+	until := time.Now().Add(time.Second)
+	for i := range 8 {
+		patient := i < 2 // so that there is somebody to hand on
+		working.Go(func() {
+			for time.Now().Before(until) {
+				ctx, cancel := context.WithCancel(t.Context())
+				if !patient {
+					time.AfterFunc(rand.N(200*time.Microsecond), cancel)
+				}
+				h, err := m.Lock(ctx)
+				if err == nil {
+					entries++
+					granted.Add(1)
+					err = h.Unlock(t.Context())
+				} else if !patient && errors.Is(err, context.Canceled) {
+					gaveUp.Add(1)
+					err = nil
+				}
+				cancel()
+				assert.NoError(t, err)
+			}
+		})
+	}
+	working.Wait()
+	require.EqualValues(t, granted.Load(), entries)
+	require.Positive(t, gaveUp.Load())
 	requireNothingLeft(t, cluster.Client(t))
 }
 

@@ -15,7 +15,7 @@ import (
 type place struct {
 	line   *line
 	ticket *fairqueue.Ticket // of its own, where nothing is handed on
-	ready  chan struct{}     // of one who waits in memory: closed when one of the following is there
+	ready  chan struct{}     // of one who waits in memory: tells it, once, that one of the following is there
 	own    *ownership
 	err    error
 
@@ -33,6 +33,9 @@ func (p *place) take(o *ownership) {
 func (p *place) serve(h *Hold) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
+	if p.ready != nil { // empty again
+		p.line.spare, p.ready = p.ready, nil
+	}
 	if p.own.hold = h; p.own.lost != nil {
 		h.end(p.own.lost)
 	}
@@ -72,6 +75,25 @@ func (p *place) Wait(ctx context.Context) error {
 	return err
 }
 
+// stand takes a place at the end of those who wait in memory. It is called with mu held.
+func (l *line) stand(ctx context.Context) *place {
+	_, limited := ctx.Deadline()
+	p := &place{line: l, ready: l.spare, limited: limited}
+	if l.spare = nil; p.ready == nil {
+		p.ready = make(chan struct{}, 1)
+	}
+	l.waiting = append(l.waiting, p)
+	return p
+}
+
+// standDown gives up the place in etcd's line if there is nobody to stand for. It is called with mu
+// held.
+func (l *line) standDown() {
+	if len(l.waiting) == 0 && l.stop != nil {
+		l.stop()
+	}
+}
+
 // leave reports whether p was still waiting.
 func (l *line) leave(p *place) bool {
 	l.mu.Lock()
@@ -86,25 +108,20 @@ func (l *line) leave(p *place) bool {
 }
 
 func (p *place) Granted() bool {
-	return p.owns() || p.ticket != nil && p.ticket.Granted()
+	return p.owned() != nil || p.ticket != nil && p.ticket.Granted()
 }
 
-// owns reports whether own is there to be read.
-func (p *place) owns() bool {
-	if p.ready != nil {
-		select {
-		case <-p.ready:
-		default:
-			return false
-		}
-	}
-	return p.own != nil
+// owned returns what p has by now, or nil.
+func (p *place) owned() *ownership {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	return p.own
 }
 
 // standing is the ticket that p has, or will have alone; nil for one who waits in memory.
 func (p *place) standing() *fairqueue.Ticket {
-	if p.owns() {
-		return p.own.ticket
+	if o := p.owned(); o != nil {
+		return o.ticket
 	}
 	return p.ticket
 }
