@@ -168,8 +168,7 @@ func (l *line) next(o *ownership) (giveBack *ownership) {
 		return o
 	case len(l.waiting) > 0 && (o.grants == 0 || o.grants < l.grants && time.Since(o.since) < l.bound):
 		p := l.waiting[0]
-		l.waiting[0] = nil // slices.Delete would move all the others
-		l.waiting = l.waiting[1:]
+		l.waiting = slices.Delete(l.waiting, 0, 1)
 		p.take(o)
 		p.ready <- struct{}{}
 		l.standDown()
