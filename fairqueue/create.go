@@ -67,6 +67,7 @@ func create(ctx context.Context, tickets []*Ticket, try bool, conditions []clien
 	err = s.Call(ctx, func(ctx context.Context) (err error) {
 		answer, err = commit(ctx, s, request, len(tickets))
 		if session.Doubtful(err) {
+			request.Likely = false // it may find itself
 			for _, t := range tickets {
 				t.unanswered++
 			}

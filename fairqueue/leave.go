@@ -27,7 +27,7 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 	s := tickets[0].session
 	var found, doubtful bool
 	err := s.Call(ctx, func(ctx context.Context) error {
-		answer, err := commit(ctx, s, session.Transaction{If: guards, Then: deletes, Likely: true}, len(tickets))
+		answer, err := commit(ctx, s, session.Transaction{If: guards, Then: deletes, Likely: !doubtful}, len(tickets))
 		if err != nil {
 			doubtful = doubtful || session.Doubtful(err)
 			return err

@@ -24,12 +24,13 @@ func closed(passengers []*passenger) batch {
 
 // opened does that only for those that may well fail. The others' operations are done if the
 // conditions of all of them hold; otherwise nothing is, of anybody's. For etcd that is about a
-// quarter less work. It takes no more than limit comparisons and operations: there, or within.
+// quarter less work. On the way to each transaction within there are no more than limit
+// comparisons or operations, unless closed has more.
 func opened(passengers []*passenger, limit int) batch {
 	b := batch{passengers: passengers, open: make([]bool, len(passengers))}
 	within := 0
 	for _, p := range passengers {
-		within = max(within, len(p.If), len(p.Then), len(p.Else))
+		within = max(within, depth(p.If, p.Then, p.Else))
 	}
 	room := limit - within - len(passengers)
 	for i, p := range passengers {
@@ -43,6 +44,19 @@ func opened(passengers []*passenger, limit int) batch {
 		}
 	}
 	return b
+}
+
+// depth is what etcd holds against its limit of operations.
+func depth(conditions []clientv3.Cmp, then, otherwise []clientv3.Op) int {
+	deepest := 0
+	for _, operations := range [][]clientv3.Op{then, otherwise} {
+		for _, op := range operations {
+			if op.IsTxn() {
+				deepest = max(deepest, depth(op.Txn()))
+			}
+		}
+	}
+	return max(len(conditions), len(then), len(otherwise)) + deepest
 }
 
 func (b batch) transaction() Transaction {

@@ -3,11 +3,13 @@ package session_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -114,23 +116,62 @@ func TestWhatMayFailDoesNotConcernTheOthers(t *testing.T) {
 
 // etcd counts comparisons and operations, on the way to each transaction within.
 func TestARequestStaysBelowEtcdsLimitOfOperations(t *testing.T) {
-	for _, reads := range []int{0, 1, 2, 5, 63} {
-		t.Run(fmt.Sprintf("%d reads", reads), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				s := open(t, f)
-				results, sent := together(t, f, s, likely(f, s, "a", 64, reads))
-				require.Len(t, sent, 1)
-				for i, r := range results {
-					requireRead(t, r, i, reads)
-				}
-				deepest := 0
-				for _, op := range sent[0].Success {
-					if inner := op.GetRequestTxn(); inner != nil {
-						deepest = max(deepest, len(inner.Compare), len(inner.Success))
-					}
-				}
-				require.LessOrEqual(t, max(len(sent[0].Compare), len(sent[0].Success))+deepest, 128)
-			})
-		})
+	nested := func(all []session.Transaction) {
+		for i := range all {
+			inner := clientv3.OpTxn(all[i].If, all[i].Then, nil)
+			all[i].Then = []clientv3.Op{clientv3.OpTxn(nil, []clientv3.Op{inner, inner}, nil)}
+		}
 	}
+	tests := map[string]func(all []session.Transaction){
+		"alike":                   func([]session.Transaction) {},
+		"with transactions":       nested,
+		"one with, that may fail": func(all []session.Transaction) { nested(all[:1]); all[0].Likely = false },
+		"the last is large":       func(all []session.Transaction) { all[63].Then = slices.Repeat(all[63].Then, 60/len(all[63].Then)) },
+	}
+	for name, change := range tests {
+		for _, reads := range []int{0, 1, 2, 5} {
+			t.Run(fmt.Sprintf("%s, %d reads", name, reads), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T, f *fake) {
+					s := open(t, f)
+					all := likely(f, s, "a", 64, reads)
+					change(all)
+					_, sent := together(t, f, s, all)
+					require.Equal(t, 1, len(sent))
+					require.LessOrEqual(t, depth(sent[0]), 128)
+				})
+			})
+		}
+	}
+}
+
+func depth(r *etcdserverpb.TxnRequest) int {
+	deepest := 0
+	for _, op := range r.Success {
+		if inner := op.GetRequestTxn(); inner != nil {
+			deepest = max(deepest, depth(inner))
+		}
+	}
+	return max(len(r.Compare), len(r.Success)) + deepest
+}
+
+// With a lower one, what is likely to succeed needs more room than the others.
+func TestALowerLimitIsLearntForWhatIsLikelyToSucceed(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) {
+			f.decide = func(r *etcdserverpb.TxnRequest) error {
+				if depth(r) > 70 {
+					return rpctypes.ErrTooManyOps
+				}
+				return nil
+			}
+		})
+		results, sent := together(t, f, s, likely(f, s, "a", 64, 1))
+		require.Equal(t, 2, len(sent), "the first was refused")
+		for i, r := range results {
+			requireRead(t, r, i, 1)
+		}
+		_, sent = together(t, f, s, likely(f, s, "b", 64, 1))
+		require.Equal(t, 1, len(sent))
+	})
 }

@@ -24,9 +24,12 @@ const (
 	// one that waits.
 	apartLimit = 128
 
-	// batchLimit keeps a request below etcd's default of 128 operations, which it counts
-	// along each path into the nested transactions: as many may be in each of them.
-	batchLimit = 64
+	// operationLimit is etcd's default, which it counts along each path into nested
+	// transactions.
+	operationLimit = 128
+
+	// batchLimit leaves as many operations to each transaction as there may be of them.
+	batchLimit = operationLimit / 2
 
 	// overdue is when a request is no reason to wait any longer: its endpoint may be silent.
 	overdue = 100 * time.Millisecond
@@ -42,16 +45,15 @@ type Transaction struct {
 	// out together, so the others see what they did.
 	Apart string
 
-	// Likely says that If is expected to hold, as for a key of one's own, and that there is no Else.
-	// Together with others, such a transaction costs etcd less if so, and otherwise all of them a
-	// second request.
+	// Likely says that If is expected to hold, as for a key of one's own. Together with others,
+	// such a transaction costs etcd less if it does, and otherwise all of them a second request.
 	Likely bool
 }
 
 // Commit makes one attempt at t, for use within [Session.Call]. It may go out together with
 // transactions of other goroutines that use the session: while eight requests are under way,
 // what comes collects, and goes out as one request, as long as the operations of a transaction are
-// no more than 64. Whoever comes while there are fewer does not wait. The answer is what
+// no more than 64, those on the way to each transaction within it added up. Whoever comes while there are fewer does not wait. The answer is what
 // it would be for t alone, and so is the error: what etcd refuses as a whole is asked for
 // again by each on its own. No two of them may write the same key.
 //
@@ -101,11 +103,12 @@ type passenger struct {
 
 // commits are the requests of a session that are under way, and what waits to go out next.
 type commits struct {
-	mu      sync.Mutex
-	flights int
-	waiting []*passenger
-	limit   int         // of a batch
-	overdue *time.Timer // runs while somebody waits; nil until somebody has
+	mu         sync.Mutex
+	flights    int
+	waiting    []*passenger
+	limit      int         // of a batch
+	operations int         // how many a request may have
+	overdue    *time.Timer // runs while somebody waits; nil until somebody has
 }
 
 // board says to go at once, or returns the passenger that t has become.
@@ -225,11 +228,15 @@ func (s *Session) fly(batch []*passenger) {
 }
 
 // commitAll makes one request of several transactions, and a second if one of those that were
-// expected to succeed does not.
+// expected to succeed does not, or etcd has a lower limit than usual.
 func (s *Session) commitAll(ctx context.Context, passengers []*passenger) ([]*clientv3.TxnResponse, error) {
-	b := opened(passengers, 2*s.commits.allowed())
+	b := opened(passengers, s.commits.room())
 	answer, err := s.commit(ctx, b.transaction())
-	if err == nil && !answer.Succeeded {
+	tooMany := len(b.conditions) > 0 && errors.Is(err, rpctypes.ErrTooManyOps)
+	if tooMany {
+		s.commits.narrow()
+	}
+	if tooMany || err == nil && !answer.Succeeded {
 		b = closed(passengers)
 		answer, err = s.commit(ctx, b.transaction())
 	}
@@ -239,13 +246,19 @@ func (s *Session) commitAll(ctx context.Context, passengers []*passenger) ([]*cl
 	return b.answers(answer), nil
 }
 
-func (c *commits) allowed() int {
+func (c *commits) room() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.limit
+	return c.operations
 }
 
-// allow is for an etcd that was started with another limit of operations.
+// narrow and allow are for an etcd that was started with another limit of operations.
+func (c *commits) narrow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.operations /= 2
+}
+
 func (c *commits) allow(limit int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -226,7 +226,7 @@ func ExampleGather() {
 		}
 		return answer.Count, nil
 	}
-	keys, err := session.Gather(context.Background(), s, "how many keys are there?", count)
+	keys, err := session.Gather(context.Background(), s, "example: how many keys are there?", count)
 	if err != nil {
 		log.Fatal(err)
 	}

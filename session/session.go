@@ -124,7 +124,7 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 		slots:      make(map[string][]bool),
 		gatherings: make(map[string]*gathering),
 		wake:       make(chan struct{}, 1),
-		commits:    commits{limit: batchLimit},
+		commits:    commits{limit: batchLimit, operations: operationLimit},
 		turns:      make(chan struct{}, turnLimit),
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
