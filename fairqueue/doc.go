@@ -77,8 +77,9 @@
 //	join and wait, at most 64 tickets  join, watch, 1 one-key read, look  1
 //	  more tickets                     one look more, which waiters of    1
 //	                                   one session share
-//	  more than 512                    one-key read instead of the last   1 more
-//	                                   look; a put that nobody waits for
+//	  more than 512, behind an owner   one-key read instead of the last   1 more
+//	  that had to wait too, both       look; a put that nobody waits for
+//	  exclusive
 //	try when held                      1 read                             0
 //	try when free                      1 read + 1                         1
 //	leave                              1                                  1
@@ -97,6 +98,8 @@
 // These are the requests of a lone caller. Joins, tries and leaves of single tickets that
 // goroutines of one session ask for while eight requests are under way go out together, up to 64 in
 // one request and one raft entry; see session.Session.Commit.
+//
+// More than 512 tickets: what is counted is all keys below the prefix, when somebody last looked.
 //
 // The one-key read is saved if nothing has happened between join and watch. A look
 // costs the server 0.2 µs per ticket in the queue (0.6 µs before etcd 3.7), and is

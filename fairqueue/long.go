@@ -1,12 +1,10 @@
 package fairqueue
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,12 +16,18 @@ import (
 // longQueue is how many tickets make a look, which reads all of them, dearer than a put.
 const longQueue = 512
 
-// announceLimit bounds a put that nobody waits for.
-const announceLimit = 5 * time.Second
+// enough is for how many waiters of a session it is worth it to read the whole queue for all of
+// them, rather than two tickets for each.
+const enough = 4
 
-// markedOwner begins the value of an exclusive ticket that has owned in a long queue. The number
-// that follows is about how many tickets there were.
-const markedOwner = `{"mark":"owner `
+const (
+	announceLimit = 5 * time.Second // for a put that nobody waits for
+	sharedLimit   = 3 * time.Second // for an answer without which each asks
+)
+
+// ownerMark begins the value of an exclusive ticket that has owned in a long queue: about how many
+// keys there were in it, and the ticket's revision, since a value may be copied.
+const ownerMark = `{"mark":"owner %d at %d",`
 
 // announce lets the successor know that nothing is ahead of t, for when t goes: then it need not
 // look at the whole queue. Nobody waits for that, and if it fails the successor looks.
@@ -31,7 +35,7 @@ func (t *Ticket) announce() {
 	if t.mode != Exclusive || t.length < longQueue {
 		return
 	}
-	value := fmt.Sprintf(`%s%d",%s`, markedOwner, t.length, strings.TrimPrefix(t.value, "{"))
+	value := fmt.Sprintf(ownerMark, t.length, t.me.revision) + strings.TrimPrefix(t.value, "{")
 	t.session.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, announceLimit)
 		defer cancel()
@@ -45,17 +49,15 @@ func (t *Ticket) announce() {
 	})
 }
 
-// announced returns the number in the mark of an owner that e tells the end of, or 0. The name
+// announced returns the length in the mark of an owner that e tells the end of, or 0. The name
 // has to be one of ours: other values are for others to choose.
-func (s space) announced(owner entry, e *clientv3.Event) int64 {
+func (s space) announced(owner entry, e *clientv3.Event) (length int64) {
 	_, _, ours := s.parts(owner.key)
 	if !ours || owner.key[len(s)] != byte(Exclusive) || e.PrevKv == nil || e.PrevKv.CreateRevision != owner.revision {
 		return 0
 	}
-	rest, marked := bytes.CutPrefix(e.PrevKv.Value, []byte(markedOwner))
-	digits, _, closed := strings.Cut(string(rest), `"`)
-	length, err := strconv.ParseInt(digits, 10, 64)
-	if !marked || !closed || err != nil {
+	var at int64
+	if _, err := fmt.Sscanf(string(e.PrevKv.Value), ownerMark, &length, &at); err != nil || at != owner.revision {
 		return 0
 	}
 	return length
@@ -86,13 +88,21 @@ func (t *Ticket) firstLook(ctx context.Context) error {
 		return t.session.InTurn(ctx, own)
 	}
 	a, err := session.Gather(ctx, t.session, string(t.queue.space), func(ctx context.Context, callers int) (answer, error) {
-		if callers > 1 {
+		ctx, cancel := context.WithTimeout(ctx, sharedLimit)
+		defer cancel()
+		switch {
+		case callers >= enough:
 			return t.queue.everybody(ctx, t.session)
+		case callers > 1:
+			return answer{}, nil // that tells nobody anything
 		}
 		a, err := t.ask(ctx, 1, true)
 		slices.Reverse(a.entries)
 		return a, err
 	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err == nil {
 		t.learn(a.near(t.me, joinLimit), t.me.revision)
 		if t.verdict != askFurther && t.verdict != askAgain {

@@ -3,6 +3,7 @@ package fairqueue
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 // slowKV answers when it is told to, and counts what it is asked.
 type slowKV struct {
+	mu sync.Mutex
 	pastKV
 
 	answer chan struct{}
@@ -33,12 +35,18 @@ func (k *slowKV) Range(ctx context.Context, r *etcdserverpb.RangeRequest, opts .
 	if err := k.refuse(r); err != nil {
 		return nil, err
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	return k.pastKV.Range(ctx, r, opts...)
 }
 
-// herd runs the first looks of 300 tickets that have just joined a queue of one session, all at
-// once, and returns the tickets and what etcd was asked.
 func herd(t *testing.T, refuse func(*etcdserverpb.RangeRequest) error) (tickets []*Ticket, asked []*etcdserverpb.RangeRequest) {
+	return herdOf(t, 300, refuse)
+}
+
+// herdOf runs the first looks of n tickets that have just joined a queue of one session, all at
+// once, and returns the tickets and what etcd was asked.
+func herdOf(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) (tickets []*Ticket, asked []*etcdserverpb.RangeRequest) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := &slowKV{answer: make(chan struct{}), asked: make(chan *etcdserverpb.RangeRequest, 1000), refuse: refuse}
 		start := time.Now()
@@ -47,14 +55,14 @@ func herd(t *testing.T, refuse func(*etcdserverpb.RangeRequest) error) (tickets 
 		require.NoError(t, err)
 		q := New(s, "q")
 		now := map[string]birth{}
-		for i := range 300 {
+		for i := range n {
 			ticket := &Ticket{queue: q, session: s, mode: Exclusive, verdict: askFurther}
 			ticket.me = entry{key: q.space.key(Exclusive, 1, i, 0), revision: int64(i + 2)}
 			now[ticket.me.key] = birth{revision: ticket.me.revision}
 			tickets = append(tickets, ticket)
 		}
-		kv.past = make(past, 302)
-		kv.past[301], kv.behind = now, 301
+		kv.past = make(past, n+2)
+		kv.past[n+1], kv.behind = now, int64(n+1)
 		results := make(chan error, len(tickets))
 		for _, ticket := range tickets {
 			go func() { results <- ticket.firstLook(context.Background()) }()
@@ -93,14 +101,30 @@ func TestTheFirstLooksOfAHerdAreShared(t *testing.T) {
 }
 
 func TestWithoutASharedAnswerEachLooks(t *testing.T) {
-	tickets, asked := herd(t, func(r *etcdserverpb.RangeRequest) error {
-		if r.Limit == 0 {
-			return status.Error(codes.ResourceExhausted, "grpc: received message larger than max")
-		}
-		return nil
-	})
+	for _, code := range []codes.Code{
+		codes.ResourceExhausted, // larger than this client takes
+		codes.Internal,          // a proxy, say, that cuts long answers: tried again, but not for ever
+	} {
+		t.Run(code.String(), func(t *testing.T) {
+			tickets, asked := herd(t, func(r *etcdserverpb.RangeRequest) error {
+				if r.Limit == 0 {
+					return status.Error(code, "too large")
+				}
+				return nil
+			})
+			requireInLine(t, tickets)
+			require.Greater(t, len(asked), len(tickets))
+		})
+	}
+}
+
+func TestFewDoNotReadTheWholeQueue(t *testing.T) {
+	tickets, asked := herdOf(t, enough+1, func(*etcdserverpb.RangeRequest) error { return nil })
 	requireInLine(t, tickets)
-	require.Len(t, asked, len(tickets)+1)
+	require.Len(t, asked, len(tickets))
+	for _, r := range asked {
+		require.EqualValues(t, 2, r.Limit)
+	}
 }
 
 func TestAnnounced(t *testing.T) {
@@ -111,16 +135,18 @@ func TestAnnounced(t *testing.T) {
 		value  string
 		length int64
 	}{
-		"an owner that says so":              {"q/x1-0", 7, `{"mark":"owner 600","host":"h"}`, 600},
+		"an owner that says so":              {"q/x1-0", 7, `{"mark":"owner 600 at 7","host":"h"}`, 600},
 		"one that says nothing":              {"q/x1-0", 7, `{"host":"h"}`, 0},
 		"one that shares":                    {"q/x1-0", 7, markedShared + `"host":"h"}`, 0},
-		"a later ticket of the same name":    {"q/x1-0", 8, `{"mark":"owner 600","host":"h"}`, 0},
-		"a candidate, whose value is free":   {"q/l1-0", 7, `{"mark":"owner 600","host":"h"}`, 0},
-		"a shared ticket":                    {"q/s1-0", 7, `{"mark":"owner 600","host":"h"}`, 0},
-		"a ticket of etcd's package":         {"q/694d", 7, `{"mark":"owner 600","host":"h"}`, 0},
-		"of the lock service, with a hyphen": {"q/6-4", 7, `{"mark":"owner 600","host":"h"}`, 0},
+		"a later ticket of the same name":    {"q/x1-0", 8, `{"mark":"owner 600 at 7","host":"h"}`, 0},
+		"a candidate, whose value is free":   {"q/l1-0", 7, `{"mark":"owner 600 at 7","host":"h"}`, 0},
+		"a shared ticket":                    {"q/s1-0", 7, `{"mark":"owner 600 at 7","host":"h"}`, 0},
+		"a ticket of etcd's package":         {"q/694d", 7, `{"mark":"owner 600 at 7","host":"h"}`, 0},
+		"of the lock service, with a hyphen": {"q/6-4", 7, `{"mark":"owner 600 at 7","host":"h"}`, 0},
 		"no number":                          {"q/x1-0", 7, `{"mark":"owner ","host":"h"}`, 0},
-		"no end":                             {"q/x1-0", 7, `{"mark":"owner 600`, 0},
+		"no end":                             {"q/x1-0", 7, `{"mark":"owner 600 at 7`, 0},
+		"a copy of another's":                {"q/x1-0", 7, `{"mark":"owner 600 at 6","host":"h"}`, 0},
+		"no revision":                        {"q/x1-0", 7, `{"mark":"owner 600","host":"h"}`, 0},
 		"another number":                     {"q/x1-0", 7, `{"mark":"owner six","host":"h"}`, 0},
 	}
 	for name, tt := range tests {
@@ -130,6 +156,7 @@ func TestAnnounced(t *testing.T) {
 			require.Zero(t, s.announced(entry{key: tt.key, revision: 7}, &clientv3.Event{Type: clientv3.EventTypeDelete}), "compacted")
 		})
 	}
+	value := fmt.Sprintf(ownerMark, 512, 7) + `"since":""}`
 	require.EqualValues(t, 512, s.announced(entry{key: "q/x1-0", revision: 7},
-		&clientv3.Event{PrevKv: &mvccpb.KeyValue{CreateRevision: 7, Value: []byte(fmt.Sprintf(`%s%d",%s`, markedOwner, 512, `"since":""}`))}}))
+		&clientv3.Event{PrevKv: &mvccpb.KeyValue{CreateRevision: 7, Value: []byte(value)}}))
 }

@@ -2,6 +2,7 @@ package fairqueue_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -72,7 +73,8 @@ func (l *line) entry(t *testing.T, ticket *fairqueue.Ticket) *fairqueue.Entry {
 	return nil
 }
 
-func (l *line) eventuallySays(t *testing.T, ticket *fairqueue.Ticket, mark string) {
+func (l *line) eventuallySays(t *testing.T, ticket *fairqueue.Ticket, length int) {
+	mark := fmt.Sprintf("owner %d at %d", length, ticket.Revision())
 	eventually(t, mark, func() bool { return l.entry(t, ticket).Owner.Mark == mark })
 }
 
@@ -81,7 +83,7 @@ func TestTheSuccessorOfAnOwnerInALongQueueDoesNotLookAtAll(t *testing.T) {
 	l := newLine(t, fairqueue.Exclusive)
 	granted := l.follows(t, within(t, patience))
 	l.owns(t)
-	l.eventuallySays(t, l.first, "owner 514")
+	l.eventuallySays(t, l.first, 514)
 	host := l.entry(t, l.first).Owner.Host
 	require.Equal(t, l.entry(t, l.next).Owner.Host, host, "the rest of the value stays")
 	looks, reads, entries := l.looks.seen(), l.c.Calls("Range"), l.c.AppliedIndex()
@@ -89,7 +91,7 @@ func TestTheSuccessorOfAnOwnerInALongQueueDoesNotLookAtAll(t *testing.T) {
 	requireGranted(t, granted)
 	require.Equal(t, looks, l.looks.seen())
 	require.LessOrEqual(t, l.c.Calls("Range")-reads, int64(2), "its own key, once more if the member was behind")
-	l.eventuallySays(t, l.next, "owner 513")
+	l.eventuallySays(t, l.next, 513)
 	require.EqualValues(t, 2, l.c.AppliedIndex()-entries, "the leave and the mark")
 }
 
@@ -108,7 +110,7 @@ func TestWhoIsRemovedDoesNotSucceedAnOwner(t *testing.T) {
 			l := newLine(t, fairqueue.Exclusive)
 			granted := l.follows(t, within(t, patience))
 			l.owns(t)
-			l.eventuallySays(t, l.first, "owner 514")
+			l.eventuallySays(t, l.first, 514)
 			_, err := l.client.Txn(within(t, patience)).Then(removes(l)...).Commit()
 			require.NoError(t, err)
 			_ = l.first.Leave(within(t, patience))

@@ -12,7 +12,7 @@ import (
 // Owner says who holds a ticket, for people. Nothing decides on it. It is stored
 // as JSON in the ticket's value, so that "etcdctl get --prefix" shows it.
 type Owner struct {
-	Mark    string    `json:"mark,omitempty"` // of an exclusive owner: "shared" if it lets shared ones in, "owner" and a number in a long queue
+	Mark    string    `json:"mark,omitempty"` // of an exclusive owner: "shared" if it lets shared ones in, or "owner", with a length and its revision, in a long queue
 	Host    string    `json:"host,omitempty"`
 	PID     int       `json:"pid,omitempty"`
 	Program string    `json:"program,omitempty"`

@@ -69,7 +69,8 @@ func (t *Ticket) Guards() []clientv3.Cmp { return []clientv3.Cmp{t.Guard()} }
 
 // Set replaces the ticket's value, if it is still there: one round trip, one raft entry.
 // Its place in line and its token stay. Otherwise the error wraps [ErrGone]. If ctx ends
-// before etcd answers, the value may or may not have been replaced.
+// before etcd answers, the value may or may not have been replaced. It is meant for candidates: that
+// of an exclusive ticket must not begin with {"mark":, which is how owners tell others something.
 func (t *Ticket) Set(ctx context.Context, value string) error {
 	var found bool
 	err := t.session.Call(ctx, func(ctx context.Context) error {

@@ -18,8 +18,12 @@ type gathering struct {
 // ends with the session, and learns how many callers there are, some of whom may have given up.
 // If there is one, it is that whose ask it is.
 //
+// A question takes one of two turns of the session, so ask should not take long. Whoever shares the
+// session shares the keys: let them begin with something of your own. A prefix of a queue is a key of
+// package fairqueue.
+//
 // The error is that of ask, or that with which ctx or the session ended before. Safe for concurrent
-// use, with the same type of answer for the same key.
+// use, with the same type of answer for the same key; otherwise Gather panics.
 func Gather[T any](ctx context.Context, s *Session, key string, ask func(ctx context.Context, callers int) (T, error)) (answer T, err error) {
 	s.mu.Lock()
 	g := s.gatherings[key]
@@ -47,8 +51,10 @@ func Gather[T any](ctx context.Context, s *Session, key string, ask func(ctx con
 	case <-s.ctx.Done():
 		return answer, context.Cause(s.ctx)
 	}
-	answer, _ = g.answer.(T)
-	return answer, g.err
+	if g.err != nil {
+		return answer, g.err
+	}
+	return g.answer.(T), nil
 }
 
 // dissolve lets who comes from now on gather anew, and returns how many have come.
