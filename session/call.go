@@ -86,22 +86,28 @@ func Grace(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithCancel(ctx)
 	}
 	least := time.Now().Add(grace)
-	graced, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	deadline, limited := ctx.Deadline()
-	if limited {
-		if deadline.Before(least) {
-			deadline = least
-		}
-		cancel()
-		graced, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
-	}
+	graced, cancel := lasting(ctx, least)
 	stop := context.AfterFunc(ctx, func() {
-		if limited && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if _, limited := graced.Deadline(); limited && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return // graced has a deadline too, and so the same error
 		}
 		time.AfterFunc(time.Until(least), cancel)
 	})
 	return graced, func() { stop(); cancel() }
+}
+
+// lasting returns a context with ctx's values that does not end with it, but at its deadline, if
+// it has one, and not before least.
+func lasting(ctx context.Context, least time.Time) (context.Context, context.CancelFunc) {
+	values := context.WithoutCancel(ctx)
+	deadline, limited := ctx.Deadline()
+	if !limited {
+		return context.WithCancel(values)
+	}
+	if deadline.Before(least) {
+		deadline = least
+	}
+	return context.WithDeadline(values, deadline)
 }
 
 // unsure is an answer that came after an attempt without one: that the last
