@@ -64,10 +64,12 @@ func herdOf(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) 
 		kv.past = make(past, n+2)
 		kv.past[n+1], kv.behind = now, int64(n+1)
 		results := make(chan error, len(tickets))
-		for _, ticket := range tickets {
+		for i, ticket := range tickets {
 			go func() { results <- ticket.firstLook(context.Background()) }()
+			if i < 2 || i == n-1 {
+				synctest.Wait() // until each waits: the first two for their answers, the others for their turn
+			}
 		}
-		synctest.Wait() // until each waits, for an answer or its turn
 		close(kv.answer)
 		for range tickets {
 			require.NoError(t, <-results)
