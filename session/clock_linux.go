@@ -58,12 +58,24 @@ func cachedClock(goClock func() (wall, monotonic time.Duration), boot func() tim
 		}
 		now := boot()
 		_, after := goClock() // not this wall clock: what has moved it since is not in now
-		// The largest difference is the most exact, so what is told never goes back.
-		next := offset{wall: wall - monotonic, boot: max(now-after, o.boot)}
-		if after-monotonic <= clockError {
-			next.until = after + keepOffset
+		for !last.CompareAndSwap(o, o.next(wall, monotonic, after, now)) {
+			o = last.Load() // somebody else's, of just now
 		}
-		last.CompareAndSwap(o, &next) // or somebody else's, of just now
 		return now
 	}
+}
+
+// next is what takes the place of o.
+func (o *offset) next(wall, monotonic, after, now time.Duration) *offset {
+	next := offset{wall: wall - monotonic, boot: o.boot}
+	if after-monotonic > clockError {
+		return &next // too long between two readings to believe in
+	}
+	next.until = after + keepOffset
+	next.boot = now - after
+	if o.boot-next.boot <= clockError {
+		// The larger is the more exact, so what is told never goes back.
+		next.boot = max(next.boot, o.boot)
+	}
+	return &next
 }
