@@ -136,7 +136,7 @@ func TestARequestStaysBelowEtcdsLimitOfOperations(t *testing.T) {
 					all := likely(f, s, "a", 64, reads)
 					change(all)
 					_, sent := together(t, f, s, all)
-					require.Equal(t, 1, len(sent))
+					require.Len(t, sent, 1)
 					require.LessOrEqual(t, depth(sent[0]), 128)
 				})
 			})
@@ -167,11 +167,11 @@ func TestALowerLimitIsLearntForWhatIsLikelyToSucceed(t *testing.T) {
 			}
 		})
 		results, sent := together(t, f, s, likely(f, s, "a", 64, 1))
-		require.Equal(t, 2, len(sent), "the first was refused")
+		require.Len(t, sent, 2, "the first was refused")
 		for i, r := range results {
 			requireRead(t, r, i, 1)
 		}
 		_, sent = together(t, f, s, likely(f, s, "b", 64, 1))
-		require.Equal(t, 1, len(sent))
+		require.Len(t, sent, 1)
 	})
 }

@@ -57,7 +57,7 @@
 //
 // Creating a session takes one request, an idle session one per TTL/3, closing
 // it one. There is one goroutine per session; others exist only while there are keys
-// to discard, because removing them must not delay a renewal, and for [Gather] and [Session.Go]. A name
+// to discard, because removing them must not delay a renewal, and for [Gather]. A name
 // for which a request may still be under way (its answer never came) is looked at
 // every 10 s, together with 63 others in one read, until the session ends.
 // [Session.Commit] has transactions of several goroutines share a request, and a

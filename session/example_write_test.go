@@ -2,7 +2,6 @@ package session_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"sync"
@@ -232,15 +231,4 @@ func ExampleGather() {
 	}
 	fmt.Println(keys, "keys")
 	// Output: 0 keys
-}
-
-// What nobody waits for, but must not outlive the session.
-func ExampleSession_Go() {
-	_, s, stop := opened()
-	s.Go(func(ctx context.Context) {
-		<-ctx.Done()
-		fmt.Println("over:", errors.Is(context.Cause(ctx), session.ErrClosed))
-	})
-	stop()
-	// Output: over: true
 }

@@ -5,6 +5,7 @@ import "context"
 // gathering is a question that several callers have, and its answer.
 type gathering struct {
 	callers  int
+	asked    bool          // too late for others
 	answered chan struct{} // closed when what follows is there
 	answer   any
 	err      error
@@ -12,8 +13,8 @@ type gathering struct {
 
 // Gather answers a question that many goroutines of a session ask at about the same time, with
 // one request for all of them. Key says which question it is. Ask is run for the first caller
-// when it is its turn, as with [Session.InTurn], and its answer is for all who have come until
-// then; who comes later gets an answer of a later one. So what ask reads, if it asks the quorum,
+// when it is its turn, as with [Session.InTurn], and an earlier one with the same key has been answered;
+// its answer is for all who have come until then; who comes later gets an answer of a later one. So what ask reads, if it asks the quorum,
 // is no older than the calls that get it. It runs in a goroutine of the session, on a context that
 // ends with the session, and learns how many callers there are, some of whom may have given up.
 // If there is one, it is that whose ask it is.
@@ -25,25 +26,10 @@ type gathering struct {
 // The error is that of ask, or that with which ctx or the session ended before. Safe for concurrent
 // use, with the same type of answer for the same key; otherwise Gather panics.
 func Gather[T any](ctx context.Context, s *Session, key string, ask func(ctx context.Context, callers int) (T, error)) (answer T, err error) {
-	s.mu.Lock()
-	g := s.gatherings[key]
-	if g == nil {
-		g = &gathering{answered: make(chan struct{})}
-		started := s.spawn(func(ctx context.Context) {
-			defer close(g.answered)
-			g.err = s.InTurn(ctx, func() (err error) {
-				g.answer, err = ask(ctx, s.dissolve(key))
-				return err
-			})
-		})
-		if !started {
-			s.mu.Unlock()
-			return answer, context.Cause(s.ctx)
-		}
-		s.gatherings[key] = g
+	g, err := s.gather(key, func(ctx context.Context, callers int) (any, error) { return ask(ctx, callers) })
+	if err != nil {
+		return answer, err
 	}
-	g.callers++
-	s.mu.Unlock()
 	select {
 	case <-g.answered:
 	case <-ctx.Done():
@@ -57,11 +43,46 @@ func Gather[T any](ctx context.Context, s *Session, key string, ask func(ctx con
 	return g.answer.(T), nil
 }
 
-// dissolve lets who comes from now on gather anew, and returns how many have come.
-func (s *Session) dissolve(key string) (callers int) {
+// gather returns the gathering of all who come now. If there is none, a goroutine sees to it.
+func (s *Session) gather(key string, ask func(context.Context, int) (any, error)) (*gathering, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	callers = s.gatherings[key].callers
-	delete(s.gatherings, key)
-	return callers
+	before := s.gatherings[key]
+	if before != nil && !before.asked {
+		before.callers++
+		return before, nil
+	}
+	g := &gathering{callers: 1, answered: make(chan struct{})}
+	started := s.spawn(func(ctx context.Context) {
+		defer s.dissolve(key, g)
+		if before != nil {
+			<-before.answered
+		}
+		g.err = s.InTurn(ctx, func() (err error) {
+			g.answer, err = ask(ctx, s.begin(g))
+			return err
+		})
+	})
+	if !started {
+		return nil, context.Cause(s.ctx)
+	}
+	s.gatherings[key] = g
+	return g, nil
+}
+
+// begin lets nobody else come, and returns how many have.
+func (s *Session) begin(g *gathering) (callers int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.asked = true
+	return g.callers
+}
+
+func (s *Session) dissolve(key string, g *gathering) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gatherings[key] == g {
+		delete(s.gatherings, key)
+	}
+	close(g.answered)
 }

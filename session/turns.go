@@ -21,16 +21,9 @@ func (s *Session) InTurn(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// Go runs f in a goroutine of the session, unless that is over. Its context ends with the session,
-// and Close waits for it. For what should be done but nobody waits for. Safe for concurrent use.
-func (s *Session) Go(f func(context.Context)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.spawn(f)
-}
-
-// spawn is Go for those who have locked mu, and says whether f runs.
-func (s *Session) spawn(f func(context.Context)) bool {
+// spawn runs f in a goroutine of the session, which Close waits for, unless the session is over. Its
+// context ends with the session. The caller has locked mu.
+func (s *Session) spawn(f func(context.Context)) (started bool) {
 	if s.ctx.Err() != nil {
 		return false
 	}
