@@ -70,7 +70,8 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	for _, t := range tickets {
 		then = append(then, t.start(limit)...)
 	}
-	told := len(then) <= maxOperations
+	asked := len(then) > len(tickets)
+	told := asked && len(then) <= maxOperations
 	if !told { // more than a transaction can carry
 		then = then[:len(tickets)]
 	}
@@ -82,7 +83,7 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 		return err
 	}
 	switch {
-	case found: // Wait has to look
+	case found, !asked: // Wait has to look
 		for _, t := range tickets {
 			t.seen, t.verdict = seen, askFurther
 		}
@@ -150,6 +151,9 @@ func askTogether(ctx context.Context, tickets []*Ticket) error {
 // transaction that creates t.
 func (t *Ticket) start(limit int64) []clientv3.Op {
 	if limit == joinLimit && t.mode != Shared {
+		if t.slot >= joinLimit {
+			return nil // the session alone has more there than that, and etcd counts even those that it leaves out
+		}
 		return []clientv3.Op{t.queue.start}
 	}
 	var reads []clientv3.Op

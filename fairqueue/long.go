@@ -13,7 +13,9 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// longQueue is how many tickets make a look, which reads all of them, dearer than a put.
+// longQueue is how many tickets make a look, which reads all of them, dearer than a put. Names of
+// those that have gone make it dear as well, until a compaction, so an owner that was told of a
+// long queue tells its successor too, until there are no more than a join tells of.
 const longQueue = 512
 
 // enough is for how many waiters of a session it is worth it to read the whole queue for all of
@@ -21,32 +23,44 @@ const longQueue = 512
 const enough = 4
 
 const (
-	announceLimit = 5 * time.Second // for a put that nobody waits for
-	sharedLimit   = 3 * time.Second // for an answer without which each asks
+	markLimit   = time.Second     // for what is only to spare the successor something
+	sharedLimit = 3 * time.Second // for an answer without which each asks
 )
 
 // ownerMark begins the value of an exclusive ticket that has owned in a long queue: about how many
 // keys there were in it, and the ticket's revision, since a value may be copied.
 const ownerMark = `{"mark":"owner %d at %d",`
 
-// announce lets the successor know that nothing is ahead of t, for when t goes: then it need not
-// look at the whole queue. Nobody waits for that, and if it fails the successor looks.
-func (t *Ticket) announce() {
-	if t.mode != Exclusive || t.length < longQueue {
-		return
+// announce marks a granted ticket in a long queue, so that its successor need not look at all of it:
+// when t goes, nothing else was ahead. If that fails the successor looks. The error is ErrGone.
+func (t *Ticket) announce(ctx context.Context) error {
+	if t.marking || t.mode != Exclusive || t.length < longQueue {
+		return nil
 	}
+	if there, _, err := t.mark(ctx); err == nil && !there {
+		return ErrGone
+	}
+	return nil
+}
+
+// mark writes that t owns, and tells whether it was there when that was written.
+func (t *Ticket) mark(ctx context.Context) (there bool, at int64, err error) {
+	t.marking = true
+	ctx, cancel := context.WithTimeout(ctx, markLimit)
+	defer cancel()
 	value := fmt.Sprintf(ownerMark, t.length, t.me.revision) + strings.TrimPrefix(t.value, "{")
-	t.session.Go(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, announceLimit)
-		defer cancel()
-		_ = t.session.Call(ctx, func(ctx context.Context) error {
-			// Only on the value that it was created with: Share and Linger say more.
-			_, err := t.session.Client().Txn(ctx).
-				If(t.Guard(), clientv3.Compare(clientv3.Version(t.me.key), "=", 1)).
-				Then(clientv3.OpPut(t.me.key, value, clientv3.WithLease(t.session.Lease()))).Commit()
-			return err
-		})
+	put := clientv3.OpPut(t.me.key, value, clientv3.WithLease(t.session.Lease()))
+	// Only on the value that it was created with: if this comes late, Share or Linger have said more.
+	created := clientv3.Compare(clientv3.Version(t.me.key), "=", 1)
+	err = t.session.Call(ctx, func(ctx context.Context) error {
+		answer, err := t.session.Client().Txn(ctx).If(t.Guard()).
+			Then(clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{put}, nil)).Commit()
+		if err == nil {
+			there, at = answer.Succeeded, answer.Header.Revision
+		}
+		return err
 	})
+	return there, at, err
 }
 
 // announced returns the length in the mark of an owner that e tells the end of, or 0. The name
@@ -64,16 +78,25 @@ func (s space) announced(owner entry, e *clientv3.Event) (length int64) {
 }
 
 // succeed is look for one whose predecessor has owned: since nothing was ahead of that, only
-// whether its own ticket is there is left to ask.
-func (t *Ticket) succeed(ctx context.Context, n news) error {
-	there, at, err := t.present(ctx, t.me, n.revision)
+// whether its own ticket is there is left to ask. If the queue is still long, it is marked in the same
+// request.
+func (t *Ticket) succeed(ctx context.Context, n news) (err error) {
+	t.length = n.announced - 1
+	var there bool
+	var at int64
+	if t.mode == Exclusive && t.length > joinLimit {
+		there, at, err = t.mark(ctx)
+	}
+	if !t.marking || err != nil {
+		there, at, err = t.present(ctx, t.me, n.revision)
+	}
 	switch {
 	case err != nil:
 		return err
 	case at < n.revision:
 		return t.look(ctx, n.revision)
 	}
-	t.seen, t.length = at, n.announced-1
+	t.seen = at
 	if t.verdict = gone; there {
 		t.verdict = granted
 	}

@@ -66,8 +66,8 @@ func herdOf(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) 
 		results := make(chan error, len(tickets))
 		for i, ticket := range tickets {
 			go func() { results <- ticket.firstLook(context.Background()) }()
-			if i < 2 || i == n-1 {
-				synctest.Wait() // until each waits: the first two for their answers, the others for their turn
+			if i == 0 || i == n-1 {
+				synctest.Wait() // until each waits: the first for its answer, the others for their turn
 			}
 		}
 		close(kv.answer)
@@ -95,11 +95,10 @@ func requireInLine(t *testing.T, tickets []*Ticket) {
 func TestTheFirstLooksOfAHerdAreShared(t *testing.T) {
 	tickets, asked := herd(t, func(*etcdserverpb.RangeRequest) error { return nil })
 	requireInLine(t, tickets)
-	require.Len(t, asked, 3, "two that came first, and the others")
+	require.Len(t, asked, 2, "the one that came first, and the others")
 	require.EqualValues(t, 2, asked[0].Limit)
-	require.EqualValues(t, 2, asked[1].Limit)
-	require.Zero(t, asked[2].Limit)
-	require.False(t, asked[2].Serializable, "since it has to be later than all of their joins")
+	require.Zero(t, asked[1].Limit)
+	require.False(t, asked[1].Serializable, "since it has to be later than all of their joins")
 }
 
 func TestWithoutASharedAnswerEachLooks(t *testing.T) {
@@ -121,11 +120,17 @@ func TestWithoutASharedAnswerEachLooks(t *testing.T) {
 }
 
 func TestFewDoNotReadTheWholeQueue(t *testing.T) {
-	tickets, asked := herdOf(t, enough+1, func(*etcdserverpb.RangeRequest) error { return nil })
+	tickets, asked := herdOf(t, enough, func(*etcdserverpb.RangeRequest) error { return nil })
 	requireInLine(t, tickets)
 	require.Len(t, asked, len(tickets))
 	for _, r := range asked {
 		require.EqualValues(t, 2, r.Limit)
+	}
+}
+
+func TestManyWaitersHaveMorePatience(t *testing.T) {
+	for length, times := range map[int64]int{0: 1, 64: 1, 1999: 1, 2000: 2, 5000: 5, 100_000: 6} {
+		require.Equal(t, time.Duration(times)*time.Second, obstacle{length: length}.patience(time.Second), length)
 	}
 }
 

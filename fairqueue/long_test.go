@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -21,7 +22,6 @@ type line struct {
 	mine, theirs *fairqueue.Queue
 	ahead        []*fairqueue.Ticket
 	first, next  *fairqueue.Ticket
-	looks        *spy // reads of the whole queue
 }
 
 func newLine(t *testing.T, mode fairqueue.Mode) *line {
@@ -32,7 +32,6 @@ func newLine(t *testing.T, mode fairqueue.Mode) *line {
 	l.ahead = joinMany(t, l.theirs, 70) // more than a join tells of
 	l.first, l.next = join(t, l.mine, mode), join(t, l.mine, mode)
 	joinMany(t, l.theirs, 512)
-	l.looks = spyOnRequests(l.c, "Range", func(message any) bool { return len(message.(*etcdserverpb.RangeRequest).RangeEnd) > 0 })
 	return l
 }
 
@@ -73,9 +72,14 @@ func (l *line) entry(t *testing.T, ticket *fairqueue.Ticket) *fairqueue.Entry {
 	return nil
 }
 
-func (l *line) eventuallySays(t *testing.T, ticket *fairqueue.Ticket, length int) {
-	mark := fmt.Sprintf("owner %d at %d", length, ticket.Revision())
-	eventually(t, mark, func() bool { return l.entry(t, ticket).Owner.Mark == mark })
+func (l *line) says(t *testing.T, ticket *fairqueue.Ticket, length int) {
+	require.Equal(t, fmt.Sprintf("owner %d at %d", length, ticket.Revision()), l.entry(t, ticket).Owner.Mark)
+}
+
+// marking fits the transaction that marks an owner.
+func marking(message any) bool {
+	r := message.(*etcdserverpb.TxnRequest)
+	return len(r.Success) == 1 && r.Success[0].GetRequestTxn() != nil
 }
 
 func TestTheSuccessorOfAnOwnerInALongQueueDoesNotLookAtAll(t *testing.T) {
@@ -83,16 +87,15 @@ func TestTheSuccessorOfAnOwnerInALongQueueDoesNotLookAtAll(t *testing.T) {
 	l := newLine(t, fairqueue.Exclusive)
 	granted := l.follows(t, within(t, patience))
 	l.owns(t)
-	l.eventuallySays(t, l.first, 514)
+	l.says(t, l.first, 514)
 	host := l.entry(t, l.first).Owner.Host
 	require.Equal(t, l.entry(t, l.next).Owner.Host, host, "the rest of the value stays")
-	looks, reads, entries := l.looks.seen(), l.c.Calls("Range"), l.c.AppliedIndex()
+	reads, entries := l.c.Calls("Range"), l.c.AppliedIndex()
 	leave(t, l.first)
 	requireGranted(t, granted)
-	require.Equal(t, looks, l.looks.seen())
-	require.LessOrEqual(t, l.c.Calls("Range")-reads, int64(2), "its own key, once more if the member was behind")
-	l.eventuallySays(t, l.next, 513)
-	require.EqualValues(t, 2, l.c.AppliedIndex()-entries, "the leave and the mark")
+	require.Equal(t, reads, l.c.Calls("Range"))
+	require.EqualValues(t, 2, l.c.AppliedIndex()-entries, "the leave, and the mark, which tells that it is there")
+	l.says(t, l.next, 513)
 }
 
 // Promise 1, in the one place where a waiter does not look at the queue before it owns.
@@ -110,7 +113,7 @@ func TestWhoIsRemovedDoesNotSucceedAnOwner(t *testing.T) {
 			l := newLine(t, fairqueue.Exclusive)
 			granted := l.follows(t, within(t, patience))
 			l.owns(t)
-			l.eventuallySays(t, l.first, 514)
+			l.says(t, l.first, 514)
 			_, err := l.client.Txn(within(t, patience)).Then(removes(l)...).Commit()
 			require.NoError(t, err)
 			_ = l.first.Leave(within(t, patience))
@@ -144,16 +147,8 @@ func TestALateMarkChangesNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLine(t, fairqueue.Exclusive)
-			marks := func(message any) bool {
-				for _, c := range message.(*etcdserverpb.TxnRequest).Compare {
-					if c.Target == etcdserverpb.Compare_VERSION {
-						return true
-					}
-				}
-				return false
-			}
-			held := l.c.Hold("Txn", embedtest.When(marks), embedtest.Times(1))
-			l.owns(t)
+			held := l.c.Hold("Txn", embedtest.When(marking), embedtest.Times(1))
+			l.owns(t) // after a while, without an answer
 			require.NoError(t, held.Wait(within(t, patience)))
 			ticket := goOn(t, l)
 			before := l.entry(t, ticket)
@@ -163,6 +158,51 @@ func TestALateMarkChangesNothingElse(t *testing.T) {
 			require.Equal(t, before, l.entry(t, ticket))
 		})
 	}
+}
+
+// What cannot be marked is granted all the same.
+func TestWithoutAMarkTheSuccessorLooks(t *testing.T) {
+	t.Parallel()
+	of := func(ticket *fairqueue.Ticket) embedtest.FaultOption {
+		return embedtest.When(func(message any) bool {
+			return marking(message) && string(message.(*etcdserverpb.TxnRequest).Compare[0].Key) == ticket.Key()
+		})
+	}
+	tests := map[string]func(l *line){
+		"the owner's is refused":     func(l *line) { l.c.Refuse("Txn", rpctypes.ErrGRPCNoSpace, of(l.first)) },
+		"the successor's is refused": func(l *line) { l.c.Refuse("Txn", rpctypes.ErrGRPCNoSpace, of(l.next)) },
+		"no answer ever comes":       func(l *line) { l.c.LoseReply("Txn", embedtest.When(marking)) },
+		"no request ever arrives":    func(l *line) { l.c.LoseRequest("Txn", embedtest.When(marking)) },
+		"one answer is lost":         func(l *line) { l.c.LoseReply("Txn", embedtest.Once(), of(l.next)) },
+	}
+	for name, spoil := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLine(t, fairqueue.Exclusive)
+			granted := l.follows(t, within(t, patience))
+			spoil(l)
+			l.owns(t)
+			leave(t, l.first)
+			requireGranted(t, granted)
+		})
+	}
+}
+
+// A session does not ask what it knows: that it has many tickets in the queue.
+func TestAJoinBehindManyOfItsSessionReadsNothing(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	q := fairqueue.New(open(t, c.Client(t), session.WithTTL(never)), "q")
+	reading := spyOnRequests(c, "Txn", func(message any) bool {
+		return creating(message) && len(message.(*etcdserverpb.TxnRequest).Success) > 1
+	})
+	joinMany(t, q, 64)
+	require.Equal(t, 64, reading.seen())
+	last := join(t, q, fairqueue.Exclusive)
+	require.Equal(t, 64, reading.seen())
+	require.False(t, last.Granted())
+	_, err := q.TryJoin(within(t, patience), fairqueue.Exclusive)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
 }
 
 // Only exclusive tickets say that they own: a candidate's value is the caller's.

@@ -43,7 +43,9 @@ func (t *Ticket) wait(ctx context.Context) error {
 	for {
 		switch t.verdict {
 		case granted:
-			t.announce()
+			if err := t.announce(ctx); err != nil {
+				return err
+			}
 			return t.wakeNext(ctx)
 		case gone:
 			return ErrGone
@@ -93,6 +95,7 @@ func (t *Ticket) obstacle() obstacle {
 	}
 	return obstacle{
 		announced: announced,
+		length:    t.length,
 		span:      span{first: before.key},
 		puts:      t.mode == Shared,
 		ends: func(e *clientv3.Event) bool {

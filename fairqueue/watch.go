@@ -45,6 +45,12 @@ type obstacle struct {
 	announced func(*clientv3.Event) int64
 	ends      func(*clientv3.Event) bool
 	stands    func(ctx context.Context, least int64) (stands bool, at int64, err error)
+	length    int64 // of the queue, about, if it is long
+}
+
+// patience is d, and more where so many wait that what they do without news would keep etcd busy.
+func (o obstacle) patience(d time.Duration) time.Duration {
+	return d * time.Duration(min(max(o.length/1000, 1), 6))
 }
 
 // news is a reason to look: at revision or later.
@@ -97,7 +103,7 @@ func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, erro
 
 	// Watch itself blocks until the watch stands, so what bounds it must be able to
 	// end its context.
-	tooLong := time.AfterFunc(min(firstCreation<<min(w.failures, 4), longCreation), stop)
+	tooLong := time.AfterFunc(min(o.patience(firstCreation)<<min(w.failures, 4), longCreation), stop)
 	defer tooLong.Stop()
 	options := []clientv3.OpOption{clientv3.WithCreatedNotify(), clientv3.WithRange(o.end)}
 	if !o.puts {
@@ -130,7 +136,7 @@ func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, erro
 		}
 		seen = at
 	}
-	silence := time.NewTimer(around(w.recheck))
+	silence := time.NewTimer(around(o.patience(w.recheck)))
 	defer silence.Stop()
 	for {
 		select {
