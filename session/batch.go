@@ -28,10 +28,13 @@ func closed(passengers []*passenger) batch {
 // comparisons or operations, unless closed has more.
 func opened(passengers []*passenger, limit int) batch {
 	b := batch{passengers: passengers, open: make([]bool, len(passengers))}
-	within := 0
+	within, conditions, operations := 0, 0, 0
 	for _, p := range passengers {
 		within = max(within, depth(p.If, p.Then, p.Else))
+		conditions, operations = conditions+len(p.If), operations+len(p.Then)
 	}
+	b.conditions = make([]clientv3.Cmp, 0, conditions)
+	b.operations = make([]clientv3.Op, 0, operations)
 	room := limit - within - len(passengers)
 	for i, p := range passengers {
 		if more := len(p.Then) - 1; p.Likely && more <= room && len(b.conditions)+len(p.If) <= limit-within {
