@@ -57,6 +57,8 @@ func ExampleSession_Commit() {
 				Then:  []clientv3.Op{clientv3.OpPut(key, "", clientv3.WithLease(s.Lease()))},
 				Else:  []clientv3.Op{clientv3.OpGet(key)}, // it is there already, if the answer was lost
 				Apart: "line/",
+
+				Likely: true, // nobody else writes this key
 			}
 			err := s.Call(context.Background(), func(ctx context.Context) error {
 				answer, err := s.Commit(ctx, join)
