@@ -166,7 +166,7 @@ func (l *line) next(o *ownership) (giveBack *ownership) {
 	switch {
 	case l.current != o:
 		return o
-	case len(l.waiting) > 0 && (o.grants == 0 || o.grants < l.grants && time.Since(o.since) < l.bound):
+	case len(l.waiting) > 0 && (o.grants == 0 || !l.spent(o)):
 		p := l.waiting[0]
 		l.waiting = slices.Delete(l.waiting, 0, 1)
 		p.take(o)
@@ -183,9 +183,22 @@ func (l *line) next(o *ownership) (giveBack *ownership) {
 	return o
 }
 
+// spent reports whether the time and number are over for which o may be handed on.
+func (l *line) spent(o *ownership) bool {
+	return o.grants >= l.grants || time.Since(o.since) >= l.bound
+}
+
 // release ends what a place had of o.
 func (l *line) release(ctx context.Context, o *ownership) error {
 	l.mu.Lock()
+	if l.handsOn() && len(l.waiting) > 0 && l.current == o && l.spent(o) {
+		l.mu.Unlock()
+		alone := o.isAlone(ctx) // still held meanwhile
+		l.mu.Lock()
+		if alone { // the bound is for the sake of others: who comes from now on waits for no longer than that
+			o.since, o.grants = time.Now(), 0
+		}
+	}
 	if l.idle > 0 && len(l.waiting) == 0 && l.current == o && !o.wanted && !o.alone {
 		l.mu.Unlock()
 		alone := o.isAlone(ctx) // still held meanwhile

@@ -83,21 +83,50 @@ func TestAfterSoManyGrantsOthersHaveTheirTurn(t *testing.T) {
 	requireNothingLeft(t, cluster.Client(t))
 }
 
-// The time is over as soon as it begins, so each ownership serves one.
-func TestAfterItsTimeTheLockGoesBackToEtcd(t *testing.T) {
+// The time is over as soon as it begins, so while another waits each ownership serves one.
+func TestAfterItsTimeOthersHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
 	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(1, 1_000))
 	h := lock(t, m)
-	token := h.Token()
-	for _, w := range lineUp(t, within(t), m, 3) {
-		unlock(t, h)
-		h = granted(t, w)
-		require.Greater(t, h.Token(), token)
-		token = h.Token()
-	}
+	first := h.Token()
+	local := lineUp(t, within(t), m, 2)
+	remote := locking(within(t), etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	awaitTickets(t, cluster.Client(t), 2)
 	unlock(t, h)
+	theirs := granted(t, remote)
+	require.Greater(t, theirs.Token(), first)
+	requireWaiting(t, local[0])
+	unlock(t, theirs)
+	h = granted(t, local[0])
+	require.Greater(t, h.Token(), theirs.Token())
+	unlock(t, h)
+	unlock(t, granted(t, local[1]))
 	requireNothingLeft(t, cluster.Client(t))
+}
+
+// The bound is for the sake of others.
+func TestWhoIsAloneKeepsItsTicketBeyondTheBound(t *testing.T) {
+	t.Parallel()
+	for name, option := range map[string]etcdlock.Option{
+		"in time": etcdlock.WithLocalHandover(1, 1_000), "in number": etcdlock.WithLocalHandover(noBound, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t)
+			m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", option)
+			h := lock(t, m)
+			token, entries := h.Token(), cluster.AppliedIndex()
+			for _, w := range lineUp(t, within(t), m, 5) {
+				unlock(t, h)
+				h = granted(t, w)
+				require.Equal(t, token, h.Token())
+			}
+			require.Equal(t, entries, cluster.AppliedIndex())
+			unlock(t, h)
+			requireNothingLeft(t, cluster.Client(t))
+		})
+	}
 }
 
 func TestWhoGivesUpInMemoryIsSkipped(t *testing.T) {

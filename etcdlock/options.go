@@ -113,7 +113,8 @@ func WithHealthCheck(every time.Duration, check func(context.Context) error) Opt
 // WithLocalHandover makes goroutines that share one Mutex value hand the lock on to each other in
 // memory, in the order in which they came, without asking etcd. They stand in etcd's queue
 // together, with one ticket, and go back to its end, so that other processes have their turn, when
-// the ticket has been owned for the time bound, or for that many grants, whichever comes first.
+// the ticket has been owned for the time bound, or for that many grants, whichever comes first. If
+// nobody else stands there then, which takes one read, they keep it for as long again.
 // So others wait longer than they would otherwise by at most bound, and what the last holder still
 // takes, for each such process ahead of them; and within that time, goroutines of the process that
 // has the lock overtake those of others who came first. The order of processes stays that of
