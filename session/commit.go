@@ -194,9 +194,7 @@ func (s *Session) depart(late bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx.Err() == nil { // otherwise those who wait find that out by themselves
-		s.running.Go(func() { s.fly(batch) })
-	}
+	s.spawn(func(context.Context) { s.fly(batch) }) // or else those who wait find out by themselves
 }
 
 // fly makes one request of all of batch. It goes on when those who wait for it have given up:
