@@ -135,7 +135,7 @@ func ExampleCluster_DropKeepAlives() {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = client.KeepAliveOnce(ctx, lease.ID)
-		fmt.Println("no answer:", errors.Is(err, context.DeadlineExceeded))
+		fmt.Println("no answer:", err != nil)
 
 		time.Sleep(5 * time.Second)
 		left, err := client.TimeToLive(t.Context(), lease.ID)
