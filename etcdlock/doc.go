@@ -128,7 +128,8 @@
 //	Transfer, Resize                one read, one transaction
 //	Unlock before WithMinHold       two round trips
 //	entering again                  nothing
-//	a local hand-over, a kept lock  nothing; one read, and a watch, for a lock that is kept
+//	a local hand-over, a kept lock  nothing; one read, and a watch, for a lock that is kept; one read
+//	                                when the bound of the hand-over has passed
 //
 // Locks and releases of many names at the same time, on one session, go out together.
 package etcdlock

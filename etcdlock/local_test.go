@@ -129,6 +129,24 @@ func TestWhoIsAloneKeepsItsTicketBeyondTheBound(t *testing.T) {
 	}
 }
 
+// The bound holds although etcd does not say whether there is anybody.
+func TestWhoGetsNoAnswerGivesItsTicketBack(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(1, 1_000))
+	h := lock(t, m)
+	local := lineUp(t, within(t), m, 1)
+	remote := locking(within(t), etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	awaitTickets(t, cluster.Client(t), 2)
+	held := cluster.Hold("Range", embedtest.Once()) // until the end
+	unlock(t, h)
+	require.NoError(t, held.Wait(within(t)))
+	unlock(t, granted(t, remote))
+	unlock(t, granted(t, local[0]))
+	held.Heal()
+	requireNothingLeft(t, cluster.Client(t))
+}
+
 func TestWhoGivesUpInMemoryIsSkipped(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

@@ -61,10 +61,15 @@ func (o *ownership) back(ctx context.Context) error {
 	return o.ticket.Leave(ctx)
 }
 
+// aloneLimit is how long others may wait because of a question that is not answered.
+const aloneLimit = 250 * time.Millisecond
+
 // isAlone asks whether nobody else wants o: those who do by now must not wait until that is heard.
 func (o *ownership) isAlone(ctx context.Context) bool {
 	ctx, cancel := session.Grace(ctx)
 	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, aloneLimit)
+	defer stop()
 	alone, err := o.ticket.Alone(ctx)
 	return err == nil && alone
 }

@@ -24,7 +24,7 @@
 //  4. A waiter waits for one that it has seen, at a revision from which it has
 //     been watching: between the look and the watch nothing can slip through.
 //  5. No single event is needed. A waiter looks again after any trouble with its
-//     watch and from time to time without a reason, 10 s by default.
+//     watch and from time to time without a reason, 10 s by default (WithRecheck).
 //  6. Wait returns nil only if at some revision since the call of Join the ticket
 //     existed and nothing blocked it, and the session was not known to be lost.
 //  7. If a call fails, its ticket is given up. If it may exist, the session removes
@@ -106,8 +106,9 @@
 // The one-key read is saved if nothing has happened between join and watch. A look
 // costs the server 0.2 µs per ticket in the queue (0.6 µs before etcd 3.7), and is
 // asked twice if the member was behind the event. Without news, a waiter reads its
-// own key and the one it waits for about every 10 s, and starts another watch; where there are more than
-// 2,000 tickets less often, down to once a minute.
+// own key and the one it waits for about every 10 s, and starts another watch; if there were more than
+// 2,000 tickets when it came, less often at first, down to once a minute. To mark a ticket delays its
+// grant by up to a second if etcd does not answer.
 //
 // # Why it is built this way
 //

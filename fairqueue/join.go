@@ -152,7 +152,7 @@ func askTogether(ctx context.Context, tickets []*Ticket) error {
 func (t *Ticket) start(limit int64) []clientv3.Op {
 	if limit == joinLimit && t.mode != Shared {
 		if t.slot >= joinLimit {
-			return nil // the session alone has more there than that, and etcd counts even those that it leaves out
+			return nil // the session alone has, or had, more there than that, and etcd counts even those that it leaves out
 		}
 		return []clientv3.Op{t.queue.start}
 	}

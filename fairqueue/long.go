@@ -23,8 +23,8 @@ const longQueue = 512
 const enough = 4
 
 const (
-	markLimit   = time.Second     // for what is only to spare the successor something
-	sharedLimit = 3 * time.Second // for an answer without which each asks
+	markLimit   = time.Second      // for what is only to spare the successor something
+	sharedLimit = 10 * time.Second // for an answer without which each asks: an attempt at a silent endpoint, and one more
 )
 
 // ownerMark begins the value of an exclusive ticket that has owned in a long queue: about how many

@@ -2,6 +2,7 @@ package fairqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -29,10 +30,15 @@ type slowKV struct {
 	refuse func(*etcdserverpb.RangeRequest) error
 }
 
+var errSilent = errors.New("never to be heard of")
+
 func (k *slowKV) Range(ctx context.Context, r *etcdserverpb.RangeRequest, opts ...grpc.CallOption) (*etcdserverpb.RangeResponse, error) {
 	k.asked <- r
 	<-k.answer
-	if err := k.refuse(r); err != nil {
+	if err := k.refuse(r); errors.Is(err, errSilent) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	} else if err != nil {
 		return nil, err
 	}
 	k.mu.Lock()
@@ -117,6 +123,25 @@ func TestWithoutASharedAnswerEachLooks(t *testing.T) {
 			require.Greater(t, len(asked), len(tickets))
 		})
 	}
+}
+
+// Promise 10: the second attempt goes to another endpoint.
+func TestASilentEndpointDoesNotMakeEachLook(t *testing.T) {
+	silent := make(chan struct{}, 1)
+	silent <- struct{}{}
+	tickets, asked := herd(t, func(r *etcdserverpb.RangeRequest) error {
+		if r.Limit > 0 {
+			return nil
+		}
+		select {
+		case <-silent:
+			return errSilent
+		default:
+			return nil
+		}
+	})
+	requireInLine(t, tickets)
+	require.Len(t, asked, 3)
 }
 
 func TestFewDoNotReadTheWholeQueue(t *testing.T) {

@@ -31,6 +31,7 @@ type Ticket struct {
 	nearest entry     // that blocks, if blocked
 	seen    int64     // revision of the answer
 	length  int64     // of the queue, at the last look or about
+	quiet   int       // how often there was no news
 	marking bool      // in etcd, that it owns, has been tried
 	others  []*Ticket // of the same group, all of which are wanted
 	permit  *permitState

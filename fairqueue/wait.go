@@ -95,7 +95,7 @@ func (t *Ticket) obstacle() obstacle {
 	}
 	return obstacle{
 		announced: announced,
-		length:    t.length,
+		length:    t.length >> min(t.quiet, 32), // it has not got longer, as far as t is concerned
 		span:      span{first: before.key},
 		puts:      t.mode == Shared,
 		ends: func(e *clientv3.Event) bool {
@@ -138,6 +138,7 @@ func (t *Ticket) unchanged(ctx context.Context, least int64) (bool, error) {
 		return false, err
 	}
 	t.seen = revision
+	t.quiet++
 	return true, nil
 }
 

@@ -48,7 +48,8 @@ type obstacle struct {
 	length    int64 // of the queue, about, if it is long
 }
 
-// patience is d, and more where so many wait that what they do without news would keep etcd busy.
+// patience is d, and more where so many wait that what they do without news would keep etcd busy, as
+// long as they have not waited for long.
 func (o obstacle) patience(d time.Duration) time.Duration {
 	return d * time.Duration(min(max(o.length/1000, 1), 6))
 }

@@ -116,7 +116,7 @@ func (s *Session) board(t Transaction) *passenger {
 	c := &s.commits
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	room := c.flights < aloneLimit && len(c.waiting) == 0
+	room := c.flights < aloneLimit && len(c.waiting) == 0 || depth(t.If, t.Then, t.Else) > batchLimit
 	if !room && t.Apart != "" && c.flights < apartLimit {
 		// It could not go out together with the one that waits already.
 		room = slices.ContainsFunc(c.waiting, func(m *passenger) bool { return m.Apart == t.Apart })
@@ -228,11 +228,12 @@ func (s *Session) fly(batch []*passenger) {
 // commitAll makes one request of several transactions, and a second if one of those that were
 // expected to succeed does not, or etcd has a lower limit than usual.
 func (s *Session) commitAll(ctx context.Context, passengers []*passenger) ([]*clientv3.TxnResponse, error) {
-	b := opened(passengers, s.commits.room())
+	room := s.commits.room()
+	b := opened(passengers, room)
 	answer, err := s.commit(ctx, b.transaction())
 	tooMany := len(b.conditions) > 0 && errors.Is(err, rpctypes.ErrTooManyOps)
 	if tooMany {
-		s.commits.narrow()
+		s.commits.narrow(room)
 	}
 	if tooMany || err == nil && !answer.Succeeded {
 		b = closed(passengers)
@@ -251,10 +252,10 @@ func (c *commits) room() int {
 }
 
 // narrow and allow are for an etcd that was started with another limit of operations.
-func (c *commits) narrow() {
+func (c *commits) narrow(tooMany int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.operations /= 2
+	c.operations = min(c.operations, tooMany/2)
 }
 
 func (c *commits) allow(limit int) {

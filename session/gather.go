@@ -19,7 +19,8 @@ type gathering struct {
 // ends with the session, and learns how many callers there are, some of whom may have given up.
 // If there is one, it is that whose ask it is.
 //
-// A question takes one of two turns of the session, so ask should not take long. Whoever shares the
+// A question takes one of two turns of the session, so ask should not take long, nor wait for another
+// turn or question. Whoever shares the
 // session shares the keys: let them begin with something of your own. A prefix of a queue is a key of
 // package fairqueue.
 //
@@ -39,6 +40,9 @@ func Gather[T any](ctx context.Context, s *Session, key string, ask func(ctx con
 	}
 	if g.err != nil {
 		return answer, g.err
+	}
+	if g.answer == nil { // of a T that is an interface
+		return answer, nil
 	}
 	return g.answer.(T), nil
 }

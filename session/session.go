@@ -55,7 +55,7 @@ type Session struct {
 	slots      map[string][]bool     // by prefix: the numbers that are taken
 	leftover   []*leftover           // keys that may have been left behind
 	sweeping   bool                  // a goroutine is at work on leftover
-	gatherings map[string]*gathering // that one may still come to, by key
+	gatherings map[string]*gathering // the last one of each key, while it is not answered
 
 	wake chan struct{} // tells that goroutine of a new leftover
 }
