@@ -1,0 +1,80 @@
+package versions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+// Where hundreds wait, an owner tells its successor in a mark, which that finds in the event of the
+// owner's end.
+func TestALongQueueIsServedInOrder(t *testing.T) {
+	onEach(t, locks, func(t *testing.T, e *etcd) {
+		const sessions, waiters = 4, 560
+		admin, ctx := e.client(t), within(t)
+		first := lock(t, etcdlock.NewMutex(newSession(t, e), name(t)))
+		var ( // guarded by the lock
+			served []etcdlock.Token
+			marked int
+		)
+		var group errgroup.Group
+		for range sessions {
+			m := etcdlock.NewMutex(newSession(t, e), name(t))
+			for range waiters / sessions {
+				group.Go(func() error {
+					return etcdlock.Do(ctx, m, func(ctx context.Context, h *etcdlock.Hold) error {
+						answer, err := admin.Get(ctx, h.Key())
+						if err == nil && strings.HasPrefix(string(answer.Kvs[0].Value), `{"mark":"owner`) {
+							marked++
+						}
+						served = append(served, h.Token())
+						return err
+					})
+				})
+			}
+		}
+		eventually(t, "all in line", func() bool { return count(t, admin, inNamespace(name(t))) == waiters+1 })
+		unlock(t, first)
+		require.NoError(t, group.Wait())
+		require.Len(t, served, waiters)
+		require.True(t, slices.IsSorted(served))
+		require.Greater(t, marked, waiters/2)
+		require.Zero(t, count(t, admin, inNamespace(name(t))))
+	})
+}
+
+// What goroutines of a session ask for at the same time goes out together, and each gets its own
+// answer.
+func TestManyNamesOfOneSession(t *testing.T) {
+	onEach(t, locks, func(t *testing.T, e *etcd) {
+		held := lock(t, etcdlock.NewMutex(newSession(t, e), name(t)+"-0"))
+		s, ctx := newSession(t, e), within(t)
+		var group errgroup.Group
+		for i := range 200 {
+			m := etcdlock.NewMutex(s, fmt.Sprintf("%s-%d", name(t), i%100))
+			group.Go(func() error {
+				h, err := m.TryLock(ctx)
+				switch {
+				case errors.Is(err, etcdlock.ErrBusy) && i%100 == 0:
+					return nil
+				case errors.Is(err, etcdlock.ErrBusy):
+					h, err = m.Lock(ctx)
+				}
+				if err != nil {
+					return err
+				}
+				return h.Unlock(ctx)
+			})
+		}
+		require.NoError(t, group.Wait())
+		unlock(t, held)
+	})
+}
