@@ -18,7 +18,7 @@ import (
 // owner's end.
 func TestALongQueueIsServedInOrder(t *testing.T) {
 	onEach(t, locks, func(t *testing.T, e *etcd) {
-		const sessions, waiters = 4, 560
+		const sessions, waiters = 4, 700 // the first 64 know too little of the queue to be told
 		admin, ctx := e.client(t), within(t)
 		first := lock(t, etcdlock.NewMutex(newSession(t, e), name(t)))
 		var ( // guarded by the lock
