@@ -26,8 +26,8 @@ func WithLabel(label string) Option {
 // WithRecheck sets how long a waiter waits, give or take half, before it looks at
 // the queue without having been told of a change. It bounds how long a lost event
 // can delay it. The default is 10 s; values that are not positive keep it. If there were more than
-// 2,000 tickets when it came, it waits up to six times as long the first time, half as much more the
-// second, and so on.
+// 2,000 tickets when it came, it waits longer at first, up to six times as long, and each time half
+// as long as before, until it is down to d.
 func WithRecheck(d time.Duration) Option {
 	return optionFunc(func(o *options) {
 		if d > 0 {

@@ -12,17 +12,16 @@ type gathering struct {
 }
 
 // Gather answers a question that many goroutines of a session ask at about the same time, with
-// one request for all of them. Key says which question it is. Ask is run for the first caller
-// when it is its turn, as with [Session.InTurn], and an earlier one with the same key has been answered;
-// its answer is for all who have come until then; who comes later gets an answer of a later one. So what ask reads, if it asks the quorum,
-// is no older than the calls that get it. It runs in a goroutine of the session, on a context that
-// ends with the session, and learns how many callers there are, some of whom may have given up.
-// If there is one, it is that whose ask it is.
+// one request for all of them. Key says which question it is. Ask is run for the first caller when
+// an earlier question of the same key has been answered and it is its turn, as with
+// [Session.InTurn]. Its answer is for all who have come until then; who comes later gets a later
+// one. So what ask reads, if it asks the quorum, is no older than the calls that get it. It runs in
+// a goroutine of the session, on a context that ends with the session, and learns how many callers
+// there are, some of whom may have given up. If there is one, it is that whose ask it is.
 //
-// A question takes one of two turns of the session, so ask should not take long, nor wait for another
-// turn or question. Whoever shares the
-// session shares the keys: let them begin with something of your own. A prefix of a queue is a key of
-// package fairqueue.
+// A question takes one of two turns of the session, so ask should not take long, nor wait for
+// another turn or question. Whoever shares the session shares the keys: let them begin with
+// something of your own. A prefix of a queue is a key of package fairqueue.
 //
 // The error is that of ask, or that with which ctx or the session ended before. Safe for concurrent
 // use, with the same type of answer for the same key; otherwise Gather panics.
