@@ -193,17 +193,12 @@ func (l *line) release(ctx context.Context, o *ownership) error {
 	l.mu.Lock()
 	if l.handsOn() && len(l.waiting) > 0 && l.current == o && l.spent(o) {
 		asked := time.Now()
-		l.mu.Unlock()
-		alone := o.isAlone(ctx) // still held meanwhile
-		l.mu.Lock()
-		if alone { // the bound is for the sake of others: who comes after the question waits for no longer than that
+		if l.isAlone(ctx, o) { // the bound is for the sake of others: who comes after the question waits for no longer than that
 			o.since, o.grants = asked, 0
 		}
 	}
 	if l.idle > 0 && len(l.waiting) == 0 && l.current == o && !o.wanted && !o.alone {
-		l.mu.Unlock()
-		alone := o.isAlone(ctx) // still held meanwhile
-		l.mu.Lock()
+		alone := l.isAlone(ctx, o)
 		o.alone, o.wanted = alone, o.wanted || !alone
 	}
 	if err := o.ticket.Session().Err(); err != nil {

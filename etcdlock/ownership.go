@@ -64,8 +64,11 @@ func (o *ownership) back(ctx context.Context) error {
 // aloneLimit is how long others may wait because of a question that is not answered.
 const aloneLimit = 250 * time.Millisecond
 
-// isAlone asks whether nobody else wants o: those who do by now must not wait until that is heard.
-func (o *ownership) isAlone(ctx context.Context) bool {
+// isAlone asks whether nobody else wants o: those who do by now must not wait until that is heard. It
+// is called with mu held, and unlocks it meanwhile; o stays held by a place.
+func (l *line) isAlone(ctx context.Context, o *ownership) bool {
+	l.mu.Unlock()
+	defer l.mu.Lock()
 	ctx, cancel := session.Grace(ctx)
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, aloneLimit)

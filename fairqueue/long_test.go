@@ -122,6 +122,24 @@ func TestWhoIsRemovedDoesNotSucceedAnOwner(t *testing.T) {
 	}
 }
 
+// H7: between the look that grants and the mark.
+func TestWhoIsRemovedBeforeItIsMarkedDoesNotOwn(t *testing.T) {
+	t.Parallel()
+	l := newLine(t, fairqueue.Exclusive)
+	server := l.c.Members()[0].Server()
+	l.c.LoseRequest("Txn", embedtest.When(func(message any) bool {
+		if marking(message) {
+			_, _ = server.DeleteRange(context.Background(), &etcdserverpb.DeleteRangeRequest{Key: []byte(l.first.Key())})
+		}
+		return false // nothing goes wrong
+	}))
+	granted := wait(t, within(t, patience), l.first)
+	for _, ticket := range l.ahead {
+		leave(t, ticket)
+	}
+	require.ErrorIs(t, result(t, granted), fairqueue.ErrGone)
+}
+
 // The mark comes late, when the owner has gone on.
 func TestALateMarkChangesNothingElse(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,6 @@
 package session
 
-import (
-	clientv3 "go.etcd.io/etcd/client/v3"
-)
+import clientv3 "go.etcd.io/etcd/client/v3"
 
 // batch is several transactions as one.
 type batch struct {
@@ -13,20 +11,11 @@ type batch struct {
 	operations []clientv3.Op
 }
 
-// closed makes each of them a transaction within the whole, whatever becomes of the others.
-func closed(passengers []*passenger) batch {
-	b := batch{passengers: passengers, open: make([]bool, len(passengers))}
-	for _, p := range passengers {
-		b.operations = append(b.operations, clientv3.OpTxn(p.If, p.Then, p.Else))
-	}
-	return b
-}
-
-// opened does that only for those that may well fail. The others' operations are done if the
-// conditions of all of them hold; otherwise nothing is, of anybody's. For etcd that is about a
-// quarter less work. On the way to each transaction within there are no more than limit
-// comparisons or operations, unless closed has more.
-func opened(passengers []*passenger, limit int) batch {
+// together makes those that may well fail transactions within the whole. The others' operations
+// are done if the conditions of all of them hold; otherwise nothing is, of anybody's. For etcd that is
+// about a quarter less work. Of the others there are only so many that on the way to each transaction
+// within there are no more than limit comparisons or operations: none if limit is 0.
+func together(passengers []*passenger, limit int) batch {
 	b := batch{passengers: passengers, open: make([]bool, len(passengers))}
 	within, conditions, operations := 0, 0, 0
 	for _, p := range passengers {

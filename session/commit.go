@@ -229,14 +229,14 @@ func (s *Session) fly(batch []*passenger) {
 // expected to succeed does not, or etcd has a lower limit than usual.
 func (s *Session) commitAll(ctx context.Context, passengers []*passenger) ([]*clientv3.TxnResponse, error) {
 	room := s.commits.room()
-	b := opened(passengers, room)
+	b := together(passengers, room)
 	answer, err := s.commit(ctx, b.transaction())
 	tooMany := len(b.conditions) > 0 && errors.Is(err, rpctypes.ErrTooManyOps)
 	if tooMany {
 		s.commits.narrow(room)
 	}
 	if tooMany || err == nil && !answer.Succeeded {
-		b = closed(passengers)
+		b = together(passengers, 0)
 		answer, err = s.commit(ctx, b.transaction())
 	}
 	if err != nil {
