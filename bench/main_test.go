@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,15 @@ func TestEndToEnd(t *testing.T) {
 	}
 }
 
+// ZooKeeper's locks, too, have to hold when its clients are on different servers.
+func TestThreeMembers(t *testing.T) {
+	text := bench(t, append(tiny, "-members", "3", "-peers", "^etcdlock$|zookeeper", "-run", "hot|herd|crash")...)
+	require.Contains(t, text, "| etcdlock | etcd, 3 members, no fsync |")
+	if !strings.Contains(text, "Absent: zookeeper, 3 members, no fsync: ") {
+		require.Contains(t, text, "| 10 | go-zookeeper | zookeeper, 3 members, no fsync |")
+	}
+}
+
 func TestSlowWorkloads(t *testing.T) {
 	text := bench(t, append(tiny, "-peers", "^etcdlock$|client-go", "-run", "clean release|memory")...)
 	require.Contains(t, text, "## clean release")
@@ -58,7 +68,7 @@ func TestWhatIsNotInstalledIsReportedAbsent(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	text := bench(t, append(tiny, "-run", "uncontended")...)
 	require.Contains(t, text, "Absent: redis, default: redis-server: not installed")
-	require.Contains(t, text, "Absent: zookeeper, fsync: java: not installed")
+	require.Contains(t, text, "Absent: zookeeper, 1 member, no fsync: java: not installed")
 	require.NotContains(t, text, "| redsync | redis")
 	require.Contains(t, text, "| etcdlock | etcd, 1 member, no fsync |")
 }

@@ -37,8 +37,8 @@ func parseOptions(args []string, output io.Writer) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(output)
-	members := fs.String("members", "1", "`sizes` of etcd clusters, as in 1,3")
-	fsync := fs.String("fsync", "both", "of etcd: `on, off or both`")
+	members := fs.String("members", "1", "`sizes` of clusters of etcd and of ZooKeeper, as in 1,3")
+	fsync := fs.String("fsync", "both", "of etcd and ZooKeeper: `on, off or both`")
 	run := fs.String("run", "", "`regexp` of workloads")
 	peers := fs.String("peers", "", "`regexp` of peers")
 	fs.IntVar(&o.rounds, "rounds", 3, "how often each measurement is made, by turns with the others")

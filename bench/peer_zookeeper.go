@@ -17,7 +17,7 @@ func zookeeperPeer() Peer {
 		Name: "go-zookeeper", Kind: Mutex, Backend: ZooKeeper,
 		About: "zk.Lock; offers no try and takes no context; a lost connection, after two thirds of the TTL, counts as notice of loss",
 		Connect: func(_ context.Context, s Server, faulty bool) (Client, error) {
-			address, p, err := maybeProxied(s.(*zookeeperServer).address, faulty)
+			address, p, err := maybeProxied(s.(*zookeeperServer).next(), faulty)
 			return &zkClient{address: address, proxy: p}, err
 		},
 	}

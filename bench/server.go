@@ -37,23 +37,21 @@ type starter struct {
 // starters are the servers that the options ask for.
 func starters(o options) []starter {
 	var all []starter
-	for _, members := range o.members {
-		for _, fsync := range o.fsync {
-			all = append(all, starter{etcdName(members, fsync), Etcd, func(context.Context) (Server, error) {
-				return startEtcd(members, fsync)
-			}})
-		}
+	for _, l := range layouts(o) {
+		all = append(all, starter{etcdName(l), Etcd, func(context.Context) (Server, error) { return startEtcd(l) }})
 	}
-	return append(all,
+	all = append(all,
 		starter{redisDefault, Redis, func(ctx context.Context) (Server, error) { return startRedis(ctx, redisDefault) }},
 		starter{redisAlways, Redis, func(ctx context.Context) (Server, error) {
 			return startRedis(ctx, redisAlways, "--appendonly", "yes", "--appendfsync", "always")
 		}},
-		starter{zookeeperName, ZooKeeper, func(ctx context.Context) (Server, error) {
-			return startZooKeeper(ctx, o.zookeeper)
-		}},
-		starter{"in memory", Memory, func(context.Context) (Server, error) { return newMemoryServer(), nil }},
 	)
+	for _, l := range layouts(o) {
+		all = append(all, starter{zookeeperName(l), ZooKeeper, func(ctx context.Context) (Server, error) {
+			return startZooKeeper(ctx, l, o.zookeeper)
+		}})
+	}
+	return append(all, starter{"in memory", Memory, func(context.Context) (Server, error) { return newMemoryServer(), nil }})
 }
 
 // startServers starts those that the backends need. One that is not installed, or does not
