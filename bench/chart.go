@@ -6,7 +6,8 @@ import (
 )
 
 // charts draws, for each workload with a chart and each etcd, that etcd's peers together
-// with those on other servers, by file name. Without a row on etcd there is one chart.
+// with those on other servers, but for those laid out as another etcd, by file name. Without
+// a row on etcd there is one chart.
 func (r report) charts() map[string]string {
 	files := make(map[string]string)
 	byWorkload := make(map[string][]*row)
@@ -47,14 +48,12 @@ func chartData(rows []*row, etcd string) plot {
 	p := plot{title: w.chart.title + " (" + etcd + ")", xLabel: w.param, yLabel: w.metrics[w.chart.metric].name, logY: w.chart.logY}
 	at := make(map[string]int)
 	for _, row := range rows {
-		name := row.target.server.Name()
-		if row.target.server.Backend() == Etcd {
-			if name != etcd {
-				continue
-			}
-			name = row.target.peer.Name
-		} else {
-			name = row.target.peer.Name + " (" + name + ")"
+		if elsewhere(rows, row.target.server, etcd) {
+			continue
+		}
+		name := row.target.peer.Name
+		if row.target.server.Backend() != Etcd {
+			name += " (" + row.target.server.Name() + ")"
 		}
 		s := row.summaries()[w.chart.metric]
 		if s.n == 0 {
@@ -69,4 +68,13 @@ func chartData(rows []*row, etcd string) plot {
 		p.series[i].points = append(p.series[i].points, point{float64(row.param), s})
 	}
 	return p
+}
+
+// elsewhere says whether a server belongs into the chart of another etcd than the one of
+// that name: it is that other one, or laid out as it is.
+func elsewhere(rows []*row, server Server, etcd string) bool {
+	return slices.ContainsFunc(rows, func(r *row) bool {
+		other := r.target.server
+		return other.Backend() == Etcd && other.Name() != etcd && other.Layout() == server.Layout()
+	})
 }

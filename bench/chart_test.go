@@ -32,7 +32,9 @@ func TestChartsHaveTheirEtcdAndAllOthers(t *testing.T) {
 	}
 	require.Contains(t, one, "Grants (etcd, 1 member)")
 	require.Equal(t, 4, strings.Count(one, "<circle"), "a mark for each point that was measured")
-	require.Equal(t, 3, strings.Count(three, "<circle"))
+	require.Equal(t, 4, strings.Count(three, "<circle"))
+	require.Contains(t, three, "keeper (ensemble)")
+	require.NotContains(t, one, "keeper", "it is laid out as the other etcd")
 	require.NotContains(t, one+three, "NaN")
 }
 

@@ -48,7 +48,7 @@ func (r report) markdown() string {
 		b.WriteString("**This run was stopped before its end.**\n\n")
 	}
 	b.WriteString("Medians, with the smallest and the largest round in brackets. × is the figure to its left divided by that of " +
-		reference + " on the same etcd, or, for peers on other servers, on the first etcd that is listed: " +
+		reference + " on the same etcd; for peers on ZooKeeper, on the etcd that is set up alike; for those on other servers, on the first etcd that is listed: " +
 		"how often as fast where more is better (↑), how often as slow where less is (↓). " +
 		"For an RWMutex and an Election, too, the reference is the Mutex.\n\n")
 	b.WriteString("Servers differ in what they promise: with \"fsync\" an answered request survives a crash of the machine; the others lose it.\n\n")
@@ -137,14 +137,15 @@ func (m metric) arrow() string {
 	return " ↓"
 }
 
-// ratio compares the first metric with the reference's.
+// ratio compares the first metric with the reference's, on an etcd that is laid out as the
+// row's server if there is one.
 func ratio(of *row, rows []*row) string {
 	var base *row
 	for _, r := range rows {
 		if r.target.peer.Name != reference || r.param != of.param {
 			continue
 		}
-		if base == nil || r.target.server == of.target.server {
+		if base == nil || r.target.server.Layout() == of.target.server.Layout() {
 			base = r
 		}
 	}

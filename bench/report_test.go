@@ -26,6 +26,7 @@ func TestReport(t *testing.T) {
 		"| 2 | theirs <&> | etcd, 1 member | 50.0 | 0.250 | — |\n",
 		"| 2 | theirs <&> | etcd, 3 members | 10.0 | 0.500 | 1.00 |\n",
 		"| 2 | poller | other | 800 | 4.00 | 1.00 |\n",
+		"| 2 | keeper | ensemble | 30.0 | 1.50 | 1.00 |\n",
 		"| 8 | theirs <&> | etcd, 1 member | not finished in 1m0s | | |\n",
 		"| peer | server | took, s ↓ | × |\n|---|---|---|---|\n| etcdlock | etcd, 1 member | 0.500 | 1.00 | after 1 rounds: lock: lost |\n",
 	} {
@@ -39,7 +40,7 @@ func TestReport(t *testing.T) {
 	samples, err := csv.NewReader(f).ReadAll()
 	require.NoError(t, err)
 	require.Contains(t, samples, []string{"rates", "2", "etcdlock", "etcd, 1 member", "2", "grants/s", "300"})
-	require.Len(t, samples, 1+2*8+1)
+	require.Len(t, samples, 1+2*9+1)
 }
 
 func TestAStoppedRunSaysSo(t *testing.T) {

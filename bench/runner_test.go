@@ -34,7 +34,7 @@ func (stuckSession) TryLock(context.Context) (Hold, error) { return Hold{}, errN
 func stuckTarget() target {
 	return target{Peer{Name: "stuck", Kind: Mutex, Connect: func(context.Context, Server, bool) (Client, error) {
 		return stuck{make(chan struct{})}, nil
-	}}, fixedServer{"nowhere", Memory}}
+	}}, fixedServer{"nowhere", Memory, layout{}}}
 }
 
 func TestWhatHangsIsReportedAndNotTriedWithMore(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 type Server interface {
 	Name() string // kind and durability, for the report
 	Backend() Backend
+	Layout() layout // zero where the options have no say in it
 	Close() error
 }
 

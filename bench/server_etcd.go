@@ -28,4 +28,5 @@ func startEtcd(l layout) (Server, error) {
 
 func (s *etcdServer) Name() string     { return etcdName(s.layout) }
 func (s *etcdServer) Backend() Backend { return Etcd }
+func (s *etcdServer) Layout() layout   { return s.layout }
 func (s *etcdServer) Close() error     { return s.cluster.Close() }

@@ -23,6 +23,7 @@ func newMemoryServer() *memoryServer { return &memoryServer{records: make(map[st
 
 func (s *memoryServer) Name() string     { return "in memory" }
 func (s *memoryServer) Backend() Backend { return Memory }
+func (s *memoryServer) Layout() layout   { return layout{} }
 func (s *memoryServer) Close() error     { return nil }
 
 func (s *memoryServer) record(name string) *record {

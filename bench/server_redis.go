@@ -50,3 +50,4 @@ func startRedis(ctx context.Context, name string, args ...string) (Server, error
 
 func (s *redisServer) Name() string     { return s.name }
 func (s *redisServer) Backend() Backend { return Redis }
+func (s *redisServer) Layout() layout   { return layout{} }

@@ -83,6 +83,7 @@ func (s *zookeeperServer) await(ctx context.Context) error {
 
 func (s *zookeeperServer) Name() string     { return zookeeperName(s.layout) }
 func (s *zookeeperServer) Backend() Backend { return ZooKeeper }
+func (s *zookeeperServer) Layout() layout   { return s.layout }
 
 // next returns the servers by turns. A client that knew all would choose one at random,
 // which with few clients is often the same.
