@@ -1,16 +1,12 @@
 package fairqueue
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/etcdlock/locks/session"
 )
 
 // longQueue is how many tickets make a look, which reads all of them, dearer than a put. Names of
@@ -18,14 +14,7 @@ import (
 // long queue tells its successor too, until there are no more than a join tells of.
 const longQueue = 512
 
-// enough is for how many waiters of a session it is worth it to read the whole queue for all of
-// them, rather than two tickets for each.
-const enough = 4
-
-const (
-	markLimit   = time.Second      // for what is only to spare the successor something
-	sharedLimit = 10 * time.Second // for an answer without which each asks: an attempt at a silent endpoint, and one more
-)
+const markLimit = time.Second // for what is only to spare the successor something
 
 // ownerMark begins the value of an exclusive ticket that has owned in a long queue: about how many
 // keys there were in it, and the ticket's revision, since a value may be copied.
@@ -34,7 +23,7 @@ const ownerMark = `{"mark":"owner %d at %d",`
 // announce marks a granted ticket in a long queue, so that its successor need not look at all of it:
 // when t goes, nothing else was ahead. If that fails the successor looks. The error is ErrGone.
 func (t *Ticket) announce(ctx context.Context) error {
-	if t.marking || t.mode != Exclusive || t.length < longQueue {
+	if t.marking || t.mode != Exclusive || t.length < longQueue || t.picture.nextKnows(t.me, t.queue.space) {
 		return nil
 	}
 	if there, _, err := t.mark(ctx); err == nil && !there {
@@ -84,7 +73,7 @@ func (t *Ticket) succeed(ctx context.Context, n news) (err error) {
 	t.length = n.announced - 1
 	var there bool
 	var at int64
-	if t.mode == Exclusive && t.length > joinLimit {
+	if t.mode == Exclusive && t.length > joinLimit && !t.picture.nextKnows(t.me, t.queue.space) {
 		there, at, err = t.mark(ctx)
 	}
 	if !t.marking || err != nil {
@@ -101,61 +90,4 @@ func (t *Ticket) succeed(ctx context.Context, n news) (err error) {
 		t.verdict = granted
 	}
 	return nil
-}
-
-// firstLook is look for a ticket whose join could not tell what is ahead of it. When many of one
-// session ask that at the same time, they share the answer.
-func (t *Ticket) firstLook(ctx context.Context) error {
-	own := func() error { return t.look(ctx, t.me.revision) }
-	if t.mode == Shared || t.mode == permit { // whose answers have values, or are different ones
-		return t.session.InTurn(ctx, own)
-	}
-	a, err := session.Gather(ctx, t.session, string(t.queue.space), func(ctx context.Context, callers int) (answer, error) {
-		ctx, cancel := context.WithTimeout(ctx, sharedLimit)
-		defer cancel()
-		switch {
-		case callers >= enough:
-			return t.queue.everybody(ctx, t.session)
-		case callers > 1:
-			return answer{}, nil // that tells nobody anything
-		}
-		a, err := t.ask(ctx, 1, true)
-		slices.Reverse(a.entries)
-		return a, err
-	})
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err == nil {
-		t.learn(a.near(t.me, joinLimit), t.me.revision)
-		if t.verdict != askFurther && t.verdict != askAgain {
-			return nil
-		}
-	}
-	// Such as one that is too large for this client.
-	return t.session.InTurn(ctx, own)
-}
-
-// everybody reads the whole queue, as of now, in order.
-func (q *Queue) everybody(ctx context.Context, s *session.Session) (answer, error) {
-	all := q.space.all()
-	lists, revision, err := read(ctx, s, clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly()))
-	if err != nil {
-		return answer{}, err
-	}
-	a := answerOf(lists, revision)
-	slices.SortFunc(a.entries, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
-	return a, nil
-}
-
-// near is what matters to me of an answer whose entries are in order: up to limit of those before
-// me, if there are more. It leaves out what came after me.
-func (a answer) near(me entry, limit int) answer {
-	end, _ := slices.BinarySearchFunc(a.entries, me.revision+1, func(e entry, revision int64) int { return cmp.Compare(e.revision, revision) })
-	first := max(end-1-limit, 0)
-	if first > 0 {
-		a.from = a.entries[first].revision
-	}
-	a.entries = a.entries[first:end]
-	return a
 }

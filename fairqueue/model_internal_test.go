@@ -335,6 +335,8 @@ func (i *inquiry) ask(t *testing.T, me entry, least, limit int64) {
 		}
 		near := whole.near(me, int(limit))
 		p.confront(t, s, me, mode, me.revision, near, near.from > 0)
+
+		i.recall(t, ticket, least, int(limit))
 	}
 
 	if err := ticket.look(context.Background(), least); err != nil {
@@ -344,6 +346,40 @@ func (i *inquiry) ask(t *testing.T, me entry, least, limit int64) {
 		t.Fatalf("looked at %d, least %d: %d for %v, not %d", ticket.seen, least, ticket.verdict, me, p.exact(me, ticket.seen))
 	}
 	p.check(t, me, ticket.seen, ticket.verdict, ticket.nearest)
+}
+
+// recall looks with the help of a picture that is older than the news, on which one may have been
+// seen to own since.
+func (i *inquiry) recall(t *testing.T, ticket *Ticket, least int64, limit int) {
+	p, me := i.kv.past, ticket.me
+	drawn := me.revision + (least*7+int64(limit))%(p.latest()-me.revision+1)
+	i.kv.past = p[:drawn+1]
+	picture, err := i.queue.everybody(context.Background(), ticket.session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.kv.past = p
+	for _, e := range picture.entries {
+		for at := drawn; at <= p.latest() && e.revision < me.revision && limit%2 > 0; at++ {
+			if strings.HasPrefix(e.key, "q/x") && p.exact(e, at) == granted {
+				picture.owned.Store(e.revision)
+			}
+		}
+	}
+	ticket.picture = picture
+	told := ticket.recall(context.Background(), least, limit)
+	switch {
+	case told && ticket.seen < max(least, drawn):
+		t.Fatalf("looked at %d, least %d", ticket.seen, least)
+	case told:
+		p.check(t, me, ticket.seen, ticket.verdict, ticket.nearest)
+		if exact := p.exact(me, ticket.seen); ticket.verdict != exact {
+			t.Fatalf("recalled at %d: %d for %v, not %d", ticket.seen, ticket.verdict, me, exact)
+		}
+	case picture.near(me, limit).from == 0:
+		t.Fatalf("%v knew all at %d, and that did not tell", me, drawn)
+	}
+	ticket.picture = nil
 }
 
 // confront puts one answer to decide and compares what it says with the model.
@@ -386,7 +422,7 @@ func TestDecideGrantsWhatTheModelGrants(t *testing.T) {
 		}
 		return b
 	}
-	for range 100 {
+	for range 300 {
 		i.run(t, some(2*random.IntN(100)), some(5*20))
 	}
 }

@@ -1,0 +1,153 @@
+package fairqueue
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// enough is for how many waiters of a session it is worth it to read the whole queue for all of
+// them, rather than two tickets for each.
+const enough = 4
+
+// sharedLimit is for an answer without which each asks: an attempt at a silent endpoint, and one more.
+const sharedLimit = 10 * time.Second
+
+// picture is the whole queue at one revision, in order, as tickets of one session were shown it.
+// Nobody is ever inserted ahead of them (invariant 2), so what is ahead of one later is among what was
+// then, and can be asked for by name.
+type picture struct {
+	answer
+	// owned is the revision of one of them that has owned, which says that nothing ahead of that is
+	// there any more. If an answer shows it gone, the answer is later than that.
+	owned atomic.Int64
+}
+
+// firstLook is look for a ticket whose join could not tell what is ahead of it. When many of one
+// session ask that at the same time, they share the answer.
+func (t *Ticket) firstLook(ctx context.Context) error {
+	own := func() error { return t.look(ctx, t.me.revision) }
+	if t.mode == Shared || t.mode == permit { // whose answers have values, or are different ones
+		return t.session.InTurn(ctx, own)
+	}
+	p, err := session.Gather(ctx, t.session, string(t.queue.space), func(ctx context.Context, callers int) (*picture, error) {
+		ctx, cancel := context.WithTimeout(ctx, sharedLimit)
+		defer cancel()
+		switch {
+		case callers >= enough:
+			return t.queue.everybody(ctx, t.session)
+		case callers > 1:
+			return &picture{}, nil // that tells nobody anything
+		}
+		a, err := t.ask(ctx, 1, true)
+		slices.Reverse(a.entries)
+		return &picture{answer: a}, err
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err == nil {
+		t.learn(p.near(t.me, joinLimit), t.me.revision)
+		if t.verdict != askFurther && t.verdict != askAgain {
+			if len(p.entries) > joinLimit {
+				t.picture = p
+			}
+			return nil
+		}
+	}
+	// Such as one that is too large for this client.
+	return t.session.InTurn(ctx, own)
+}
+
+// everybody reads the whole queue, as of now.
+func (q *Queue) everybody(ctx context.Context, s *session.Session) (*picture, error) {
+	all := q.space.all()
+	lists, revision, err := read(ctx, s, clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly()))
+	if err != nil {
+		return nil, err
+	}
+	p := &picture{answer: answerOf(lists, revision)}
+	p.entries = slices.DeleteFunc(p.entries, func(e entry) bool { return !q.space.blocks(e, Exclusive) })
+	slices.SortFunc(p.entries, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
+	return p, nil
+}
+
+// near is what matters to me: itself, and those before it, but only limit of them if there are more.
+func (p *picture) near(me entry, limit int) answer {
+	a := p.answer
+	end := p.index(me.revision + 1)
+	first := p.index(min(p.owned.Load(), me.revision)) // one behind me may have owned, if I am gone
+	if least := end - 1 - limit; least > first {
+		first = least
+		a.from = a.entries[first].revision
+	}
+	a.entries = a.entries[first:end]
+	return a
+}
+
+// index is where the tickets of a revision and of later ones begin.
+func (p *picture) index(revision int64) int {
+	i, _ := slices.BinarySearchFunc(p.entries, revision, func(e entry, revision int64) int { return cmp.Compare(e.revision, revision) })
+	return i
+}
+
+// recall is look for one who knows who was ahead of it: it asks for those alone, or for the nearest
+// limit of them. It reports whether that told enough.
+func (t *Ticket) recall(ctx context.Context, least int64, limit int) bool {
+	if t.picture == nil {
+		return false
+	}
+	near := t.picture.near(t.me, limit)
+	for _, local := range []bool{true, false} {
+		reads := []clientv3.Op{clientv3.OpGet(t.me.key, t.mode.readOptions(local)...)}
+		for _, e := range near.entries {
+			if e.revision < t.me.revision {
+				reads = append(reads, clientv3.OpGet(e.key, t.mode.readOptions(local)...))
+			}
+		}
+		lists, revision, err := read(ctx, t.session, reads...)
+		if err != nil {
+			t.picture = nil // etcd may take no request with so many reads
+			return false
+		}
+		a := answerOf(lists, revision)
+		a.from, a.length = near.from, t.length
+		verdict, nearest := t.queue.space.decide(t.me, t.mode, max(least, t.picture.revision), a)
+		if verdict == askAgain {
+			continue
+		}
+		t.seen = revision
+		t.hear(verdict, nearest)
+		return verdict != askFurther
+	}
+	return false
+}
+
+// nextKnows reports whether the next in line need not be told that me owned, since recall will do for it
+// as well: an earlier ticket of its session, which will have owned, is not far ahead.
+func (p *picture) nextKnows(me entry, s space) bool {
+	if p == nil {
+		return false
+	}
+	next := p.index(me.revision + 1)
+	if next == len(p.entries) {
+		return false
+	}
+	owner := func(e entry) string {
+		name, _, _ := strings.Cut(strings.TrimPrefix(e.key, string(s)), "-")
+		return name
+	}
+	for _, e := range p.entries[max(next-joinLimit, 0):next] {
+		if owner(e) == owner(p.entries[next]) {
+			return true
+		}
+	}
+	return false
+}
