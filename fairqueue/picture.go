@@ -68,12 +68,16 @@ func (t *Ticket) firstLook(ctx context.Context) error {
 
 // everybody reads the whole queue, as of now.
 func (q *Queue) everybody(ctx context.Context, s *session.Session) (*picture, error) {
+	var response *clientv3.GetResponse
 	all := q.space.all()
-	lists, revision, err := read(ctx, s, clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly()))
+	err := s.Call(ctx, func(ctx context.Context) (err error) { // not read: others' are not to wait for this one
+		response, err = s.Client().Get(ctx, all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly())
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	p := &picture{answer: answerOf(lists, revision)}
+	p := &picture{answer: answer{revision: response.Header.Revision, entries: entriesOf(response.Kvs), length: response.Count}}
 	p.entries = slices.DeleteFunc(p.entries, func(e entry) bool { return !q.space.blocks(e, Exclusive) })
 	slices.SortFunc(p.entries, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
 	return p, nil

@@ -3,7 +3,6 @@ package fairqueue
 import (
 	"context"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -20,26 +19,19 @@ type list struct {
 // read makes one request of the given reads, whose answers are all true at the revision
 // that it returns.
 func read(ctx context.Context, s *session.Session, reads ...clientv3.Op) (lists []list, revision int64, err error) {
-	request := reads[0]
-	if len(reads) > 1 {
-		request = clientv3.OpTxn(nil, reads, nil)
-	}
-	var response clientv3.OpResponse
+	var answer *clientv3.TxnResponse
 	err = s.Call(ctx, func(ctx context.Context) (err error) {
-		response, err = s.Client().Do(ctx, request)
+		answer, err = s.Commit(ctx, session.Transaction{Then: reads})
 		return err
 	})
 	if err != nil {
 		return nil, 0, err
 	}
-	if one := response.Get(); one != nil {
-		return []list{{entriesOf(one.Kvs), one.More, one.Count}}, one.Header.Revision, nil
-	}
-	for _, part := range response.Txn().Responses {
-		r := part.Response.(*etcdserverpb.ResponseOp_ResponseRange).ResponseRange
+	for _, part := range answer.Responses {
+		r := part.GetResponseRange()
 		lists = append(lists, list{entriesOf(r.Kvs), r.More, r.Count})
 	}
-	return lists, response.Txn().Header.Revision, nil
+	return lists, answer.Header.Revision, nil
 }
 
 func entriesOf(kvs []*mvccpb.KeyValue) []entry {

@@ -26,7 +26,7 @@ func together(passengers []*passenger, limit int) batch {
 	b.operations = make([]clientv3.Op, 0, operations)
 	room := limit - within - len(passengers)
 	for i, p := range passengers {
-		if more := len(p.Then) - 1; p.Likely && more <= room && len(b.conditions)+len(p.If) <= limit-within {
+		if more := len(p.Then) - 1; (p.Likely || len(p.If) == 0) && more <= room && len(b.conditions)+len(p.If) <= limit-within {
 			room -= more
 			b.open[i] = true
 			b.conditions = append(b.conditions, p.If...)

@@ -200,6 +200,19 @@ func (f *fake) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.Ca
 	return answer, nil
 }
 
+// Range is noted as a transaction of nothing else.
+func (f *fake) Range(ctx context.Context, r *etcdserverpb.RangeRequest, _ ...grpc.CallOption) (*etcdserverpb.RangeResponse, error) {
+	answer, err := f.Txn(ctx, &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{
+		{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: r}},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	read := answer.Responses[0].GetResponseRange()
+	read.Header = answer.Header
+	return read, nil
+}
+
 // apply understands reads and deletions of one key each, nested transactions, and conditions.
 func (f *fake) apply(r *etcdserverpb.TxnRequest) *etcdserverpb.TxnResponse {
 	answer := &etcdserverpb.TxnResponse{Succeeded: true}

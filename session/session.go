@@ -41,8 +41,8 @@ type Session struct {
 
 	running sync.WaitGroup // the session's own goroutines
 
-	commits commits
-	turns   chan struct{} // has room for those of InTurn
+	routes routes
+	turns  chan struct{} // has room for those of InTurn
 
 	// closing holds whether the lease has been revoked; taking it out is the
 	// right to do that. A channel, because waiting for it ends with a context.
@@ -124,10 +124,10 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 		slots:      make(map[string][]bool),
 		gatherings: make(map[string]*gathering),
 		wake:       make(chan struct{}, 1),
-		commits:    commits{limit: batchLimit, operations: operationLimit},
 		turns:      make(chan struct{}, turnLimit),
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
+	s.routes.start(s)
 	s.closing <- false
 	s.tellEnd()
 	s.mu.Lock()

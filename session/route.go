@@ -1,0 +1,239 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// aloneLimit is how many requests may be under way before others collect: so few are made
+	// one by one as fast as etcd takes them.
+	aloneLimit = 8
+
+	// togetherLimit is how many may be under way when those who have collected go out: more would
+	// leave less to collect.
+	togetherLimit = 4
+
+	// apartLimit is how many may be under way when one goes out alone that must stay apart from
+	// one that waits.
+	apartLimit = 128
+
+	// operationLimit is etcd's default, which it counts along each path into nested
+	// transactions.
+	operationLimit = 128
+
+	// batchLimit leaves as many operations to each transaction as there may be of them.
+	batchLimit = operationLimit / 2
+
+	// overdue is when a request is no reason to wait any longer: its endpoint may be silent.
+	overdue = 100 * time.Millisecond
+)
+
+// passenger is a transaction that waits to go out, or is under way with others.
+type passenger struct {
+	Transaction
+
+	answered chan struct{} // closed when what follows is there
+	answer   *clientv3.TxnResponse
+	err      error
+	again    bool // it has to go alone
+}
+
+// route is the requests of one kind that a session has under way, and what waits to go out next.
+type route struct {
+	session *Session
+	reads   bool
+
+	mu         sync.Mutex
+	flights    int
+	waiting    []*passenger
+	limit      int         // of a batch
+	operations int         // how many a request may have
+	overdue    *time.Timer // runs while somebody waits; nil until somebody has
+}
+
+// routes are by what must not go out together: a read with a write would be a raft entry, and one that
+// any member may answer would have to wait for the quorum.
+type routes struct{ writes, reads, local route }
+
+func (r *routes) start(s *Session) {
+	for _, one := range []*route{&r.writes, &r.reads, &r.local} {
+		one.session, one.limit, one.operations = s, batchLimit, operationLimit
+		one.reads = one != &r.writes
+	}
+}
+
+func (r *routes) of(t Transaction) *route {
+	switch {
+	case !t.reads():
+		return &r.writes
+	case slices.ContainsFunc(t.Then, func(op clientv3.Op) bool { return !op.IsSerializable() }):
+		return &r.reads
+	}
+	return &r.local
+}
+
+// board says to go at once, or returns the passenger that t has become.
+func (r *route) board(t Transaction) *passenger {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	room := r.flights < aloneLimit && len(r.waiting) == 0 || depth(t.If, t.Then, t.Else) > batchLimit
+	if !room && t.Apart != "" && r.flights < apartLimit {
+		// It could not go out together with the one that waits already.
+		room = slices.ContainsFunc(r.waiting, func(m *passenger) bool { return m.Apart == t.Apart })
+	}
+	if room {
+		r.flights++
+		return nil
+	}
+	m := &passenger{Transaction: t, answered: make(chan struct{})}
+	if r.waiting = append(r.waiting, m); len(r.waiting) == 1 {
+		r.patience(func() { r.depart(true) })
+	}
+	return m
+}
+
+func (r *route) patience(end func()) {
+	if r.overdue == nil {
+		r.overdue = time.AfterFunc(overdue, end)
+	} else {
+		r.overdue.Reset(overdue)
+	}
+}
+
+// withdraw reports whether m has not been sent, and will not be.
+func (r *route) withdraw(m *passenger) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(r.waiting, m)
+	if i >= 0 {
+		r.waiting = slices.Delete(r.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+// next takes those who go out next. None if there are enough requests under way, unless
+// nobody is to wait for them any longer.
+func (r *route) next(late bool) (batch []*passenger) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiting) == 0 || r.flights >= togetherLimit && !late {
+		return nil
+	}
+	r.flights++
+	taken := make(map[string]bool, len(r.waiting))
+	operations := 0
+	r.waiting = slices.DeleteFunc(r.waiting, func(m *passenger) bool {
+		if len(batch) == r.limit || taken[m.Apart] {
+			return false
+		}
+		if r.reads && operations+len(m.Then) > batchLimit {
+			return false // within a transaction of its own it would be a raft entry
+		}
+		operations += len(m.Then)
+		taken[m.Apart] = m.Apart != ""
+		batch = append(batch, m)
+		return true
+	})
+	if len(r.waiting) > 0 {
+		r.overdue.Reset(overdue)
+	} else {
+		r.overdue.Stop()
+	}
+	slices.SortStableFunc(batch, func(a, b *passenger) int { return min(len(a.Apart), 1) - min(len(b.Apart), 1) })
+	return batch
+}
+
+// land is called when a request is no longer under way.
+func (r *route) land() {
+	r.mu.Lock()
+	r.flights--
+	r.mu.Unlock()
+	r.depart(false)
+}
+
+// depart sends the next batch, if there is one.
+func (r *route) depart(late bool) {
+	batch := r.next(late)
+	if batch == nil {
+		return
+	}
+	s := r.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spawn(func(context.Context) { r.fly(batch) }) // or else those who wait find out by themselves
+}
+
+// fly makes one request of all of batch. It goes on when those who wait for it have given up:
+// some of them may not have.
+func (r *route) fly(batch []*passenger) {
+	s := r.session
+	defer r.land()
+	answers := make([]*clientv3.TxnResponse, len(batch))
+	_, err := attempt(context.Background(), s.ctx, longAttempt, func(ctx context.Context) (err error) {
+		if len(batch) == 1 {
+			answers[0], err = s.commit(ctx, batch[0].Transaction)
+			return err
+		}
+		answers, err = r.commitAll(ctx, batch)
+		return err
+	})
+	refused := err != nil && len(batch) > 1 && !Doubtful(err) && !Passing(err)
+	if len(batch) > 1 && errors.Is(err, rpctypes.ErrTooManyOps) {
+		r.allow(len(batch) / 2)
+	}
+	for i, m := range batch {
+		switch m.err = err; {
+		case refused:
+			m.again = true
+		case err == nil:
+			m.answer = answers[i]
+		}
+		close(m.answered)
+	}
+}
+
+// commitAll makes one request of several transactions, and a second if one of those that were
+// expected to succeed does not, or etcd has a lower limit than usual.
+func (r *route) commitAll(ctx context.Context, passengers []*passenger) ([]*clientv3.TxnResponse, error) {
+	s, room := r.session, r.room()
+	b := together(passengers, room)
+	answer, err := s.commit(ctx, b.transaction())
+	tooMany := len(b.conditions) > 0 && errors.Is(err, rpctypes.ErrTooManyOps)
+	if tooMany {
+		r.narrow(room)
+	}
+	if tooMany || err == nil && !answer.Succeeded {
+		b = together(passengers, 0)
+		answer, err = s.commit(ctx, b.transaction())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.answers(answer), nil
+}
+
+func (r *route) room() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.operations
+}
+
+// narrow and allow are for an etcd that was started with another limit of operations.
+func (r *route) narrow(tooMany int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.operations = min(r.operations, tooMany/2)
+}
+
+func (r *route) allow(limit int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limit = min(r.limit, limit)
+}
