@@ -52,9 +52,7 @@ func (t *Ticket) put() clientv3.Op {
 // lease since 3.7.
 func (t *Ticket) own() clientv3.Op { return clientv3.OpGet(t.me.key) }
 
-func (t *Ticket) absent() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(t.me.key), "=", 0)
-}
+func (t *Ticket) absent() clientv3.Cmp { return createdAt(t.me.key, 0) }
 
 // create runs the transaction that creates the keys of all tickets, until it is answered.
 // Its comparisons must fail if one of the keys is there. If they are, an earlier attempt

@@ -65,6 +65,9 @@ func WithPriority(priority int) JoinOption {
 }
 
 func collectJoin(opts []JoinOption) joinOptions {
+	if len(opts) == 0 {
+		return joinOptions{} // without a place in the heap, which the other is given
+	}
 	var o joinOptions
 	for _, opt := range opts {
 		opt.applyJoin(&o)

@@ -121,5 +121,5 @@ func (t *Ticket) behind(ctx context.Context) ([]Entry, error) {
 }
 
 func guardOf(e Entry) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(e.Key), "=", e.Revision)
+	return createdAt(e.Key, e.Revision)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -64,7 +65,15 @@ func (t *Ticket) Left() bool { return t.left.Load() }
 // Guard returns a comparison that makes an etcd transaction take effect only if
 // the ticket still exists at that moment.
 func (t *Ticket) Guard() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(t.me.key), "=", t.me.revision)
+	return createdAt(t.me.key, t.me.revision)
+}
+
+// createdAt is clientv3.Compare without its copy of the comparison, which costs more than the rest.
+func createdAt(key string, revision int64) clientv3.Cmp {
+	c := clientv3.CreateRevision(key)
+	c.GetCompare().Result = etcdserverpb.Compare_EQUAL
+	c.GetCompare().TargetUnion = &etcdserverpb.Compare_CreateRevision{CreateRevision: revision}
+	return c
 }
 
 // Guards returns the guard alone, as [Group.Guards] does those of several.
