@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -17,8 +19,8 @@ func describe(o options) [][2]string {
 		{"system", fmt.Sprintf("%s/%s, %d processors%s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processor())},
 		{"load before the run", load()},
 		{"write of 4 kB with fsync", fsyncTime()},
-		{"Go", runtime.Version()},
-		{"rounds, slice, time-out, TTL of crashes", fmt.Sprintf("%d, %v, %v, %v", o.rounds, o.slice, o.timeout, o.ttl)},
+		{"Go, GOGC", runtime.Version() + ", " + cmp.Or(os.Getenv("GOGC"), strconv.Itoa(gcPercent))},
+		{"warm-up, rounds, slice, time-out, TTL of crashes", fmt.Sprintf("%v, %d, %v, %v, %v", o.warm, o.rounds, o.slice, o.timeout, o.ttl)},
 	}
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range build.Deps {

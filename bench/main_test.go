@@ -33,7 +33,7 @@ func bench(t *testing.T, args ...string) string {
 
 // tiny is as little as still goes through everything.
 var tiny = []string{
-	"-fsync", "off", "-rounds", "1", "-slice", "20ms", "-ttl", "2s", "-timeout", "1m",
+	"-fsync", "off", "-warm", "100ms", "-rounds", "1", "-slice", "20ms", "-ttl", "2s", "-timeout", "1m",
 	"-contenders", "2,3", "-names", "4", "-herd", "5,10",
 }
 

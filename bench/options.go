@@ -16,6 +16,7 @@ type options struct {
 	members    []int
 	fsync      []bool
 	run, peers *regexp.Regexp
+	warm       time.Duration
 	rounds     int
 	slice      time.Duration
 	timeout    time.Duration
@@ -29,7 +30,7 @@ type options struct {
 
 // quickly is what -quick sets, unless the flag is given as well.
 var quickly = map[string]string{
-	"fsync": "on", "rounds": "1", "slice": "300ms", "timeout": "20s", "ttl": "4s",
+	"fsync": "on", "warm": "0s", "rounds": "1", "slice": "300ms", "timeout": "20s", "ttl": "4s",
 	"contenders": "2,32", "names": "64", "herd": "200",
 }
 
@@ -41,6 +42,7 @@ func parseOptions(args []string, output io.Writer) (options, error) {
 	fsync := fs.String("fsync", "both", "of etcd and ZooKeeper: `on, off or both`")
 	run := fs.String("run", "", "`regexp` of workloads")
 	peers := fs.String("peers", "", "`regexp` of peers")
+	fs.DurationVar(&o.warm, "warm", 30*time.Second, "how long each server works before anything is measured; a JVM needs it")
 	fs.IntVar(&o.rounds, "rounds", 3, "how often each measurement is made, by turns with the others")
 	fs.DurationVar(&o.slice, "slice", time.Second, "how long a measurement of a rate takes")
 	fs.DurationVar(&o.timeout, "timeout", time.Minute, "of one measurement; what does not finish is reported so")
@@ -92,8 +94,8 @@ func parseOptions(args []string, output io.Writer) (options, error) {
 	if o.peers, err = regexp.Compile(*peers); err != nil {
 		errs = append(errs, fmt.Errorf("-peers: %w", err))
 	}
-	if o.rounds < 1 || o.slice <= 0 || o.timeout <= 0 || o.ttl < 2*time.Second {
-		errs = append(errs, errors.New("-rounds, -slice and -timeout must be positive, -ttl at least 2s"))
+	if o.rounds < 1 || o.slice <= 0 || o.timeout <= 0 || o.ttl < 2*time.Second || o.warm < 0 {
+		errs = append(errs, errors.New("-rounds, -slice and -timeout must be positive, -ttl at least 2s, -warm not negative"))
 	}
 	return o, errors.Join(errs...)
 }

@@ -25,7 +25,7 @@ func TestOptions(t *testing.T) {
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	for _, args := range [][]string{
 		{"-members", "0"}, {"-members", "x"}, {"-herd", ""}, {"-fsync", "maybe"}, {"-run", "("}, {"-peers", "("},
-		{"-rounds", "0"}, {"-ttl", "1s"}, {"stray"}, {"-unknown"},
+		{"-rounds", "0"}, {"-warm", "-1s"}, {"-ttl", "1s"}, {"stray"}, {"-unknown"},
 	} {
 		_, err := parseOptions(args, io.Discard)
 		require.Error(t, err, "%v", args)

@@ -47,6 +47,7 @@ type runner struct {
 // run measures everything by turns: all targets, then all again, so that what else the
 // machine does meanwhile hits all alike. When ctx ends it returns what there is.
 func (r *runner) run(ctx context.Context, all []workload) []*row {
+	r.warm(ctx)
 	var rows []*row
 	for _, w := range all {
 		started := time.Now()
@@ -61,6 +62,26 @@ func (r *runner) run(ctx context.Context, all []workload) []*row {
 		r.say("%s took %v\n", w.name, time.Since(started).Round(time.Second))
 	}
 	return rows
+}
+
+// warm has every server work for a while: a JVM is several times faster then.
+func (r *runner) warm(ctx context.Context) {
+	if r.options.warm == 0 {
+		return
+	}
+	longer := &runner{options: r.options}
+	longer.options.slice, longer.options.timeout = r.options.warm, r.options.timeout+2*r.options.warm
+	w := hotWorkload([]int{32})
+	warmed := make(map[Server]bool)
+	for _, t := range r.targets {
+		if warmed[t.server] || !w.takes(t.peer) || ctx.Err() != nil {
+			continue
+		}
+		warmed[t.server] = true
+		figures, err := longer.cell(ctx, w, w.params[0], t)
+		r.say("%-35s %-42s %s\n", "warm-up", t, outcome(w, figures, err))
+	}
+	r.cells = longer.cells // whose names have been used
 }
 
 func (r *runner) rounds(ctx context.Context, w workload, param int, hopeless map[string]string) []*row {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +70,18 @@ func TestAStoppedRunKeepsWhatItHas(t *testing.T) {
 	rows := r.run(ctx, []workload{w})
 	require.Len(t, rows[0].rounds, 2)
 	require.Equal(t, 3, rounds)
+}
+
+func TestEachServerIsWarmedUpOnce(t *testing.T) {
+	var progress bytes.Buffer
+	r := &runner{
+		options: options{warm: time.Millisecond, rounds: 1, timeout: 20 * time.Millisecond},
+		targets: []target{stuckTarget(), stuckTarget()}, progress: &progress,
+	}
+	rows := r.run(t.Context(), nil)
+	require.Empty(t, rows, "nothing of it is reported")
+	require.Equal(t, 1, strings.Count(progress.String(), "warm-up"))
+	require.Equal(t, 1, r.cells)
 }
 
 func TestParallelStopsAtTheFirstError(t *testing.T) {
