@@ -207,9 +207,9 @@ func TestWhoNeedsNotBeToldThatItsPredecessorOwned(t *testing.T) {
 	for i := range many {
 		many[i] = clientv3.LeaseID(i + 1)
 	}
-	many[150] = many[86] // 64 before
-	many[151] = many[86] // and again
-	many[180] = many[115]
+	many[150] = many[87]  // 63 before
+	many[151] = many[87]  // and again
+	many[180] = many[116] // 64 before
 	tests := map[string]struct {
 		p    *picture
 		me   entry

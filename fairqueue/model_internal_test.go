@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -329,7 +330,7 @@ func (i *inquiry) ask(t *testing.T, me entry, least, limit int64) {
 	p.confront(t, s, me, mode, me.revision, i.kv.joined(me, mode, at, limit), i.kv.cut)
 
 	if mode != Shared {
-		whole, err := i.queue.everybody(context.Background(), ticket.session)
+		whole, err := i.queue.everybody(context.Background(), ticket.session, math.MaxInt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -354,19 +355,25 @@ func (i *inquiry) recall(t *testing.T, ticket *Ticket, least int64, limit int) {
 	p, me := i.kv.past, ticket.me
 	drawn := me.revision + (least*7+int64(limit))%(p.latest()-me.revision+1)
 	i.kv.past = p[:drawn+1]
-	picture, err := i.queue.everybody(context.Background(), ticket.session)
+	picture, err := i.queue.everybody(context.Background(), ticket.session, math.MaxInt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	i.kv.past = p
 	for _, e := range picture.entries {
-		for at := drawn; at <= p.latest() && e.revision < me.revision && limit%2 > 0; at++ {
+		for at := drawn; at <= p.latest() && e != me && limit%2 > 0; at++ {
 			if strings.HasPrefix(e.key, "q/x") && p.exact(e, at) == granted {
 				picture.owned.Store(e.revision)
 			}
 		}
 	}
 	ticket.picture = picture
+	if at := picture.revision; at >= least { // a first look that comes late
+		first := picture.near(me, limit)
+		if v, e := i.queue.space.decide(me, ticket.mode, me.revision, first); v != askAgain {
+			p.check(t, me, at, v, e)
+		}
+	}
 	told := ticket.recall(context.Background(), least, limit)
 	switch {
 	case told && ticket.seen < max(least, drawn):

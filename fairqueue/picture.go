@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,13 +21,17 @@ const enough = 4
 // sharedLimit is for an answer without which each asks: an attempt at a silent endpoint, and one more.
 const sharedLimit = 10 * time.Second
 
-// picture is the whole queue at one revision, in order, as tickets of one session were shown it.
-// Nobody is ever inserted ahead of them (invariant 2), so what is ahead of one later is among what was
-// then, and can be asked for by name.
+// nearLimit is how many are asked for by name: with the one who asks, as many as share a request.
+const nearLimit = joinLimit - 1
+
+// picture is the queue at one revision, in order, as tickets of one session were shown it: all of it from
+// a bit ahead of the first of them. Nobody is ever inserted ahead of them (invariant 2), so what is ahead of
+// one later is among what was then, and can be asked for by name.
 type picture struct {
 	answer
 	// owned is the revision of one of them that has owned, which says that nothing ahead of that is
-	// there any more. If an answer shows it gone, the answer is later than that.
+	// there any more. It is of use to those behind it only: they ask for it too, and if an answer shows it gone,
+	// the answer is later than that.
 	owned atomic.Int64
 }
 
@@ -42,7 +47,7 @@ func (t *Ticket) firstLook(ctx context.Context) error {
 		defer cancel()
 		switch {
 		case callers >= enough:
-			return t.queue.everybody(ctx, t.session)
+			return t.queue.everybody(ctx, t.session, callers)
 		case callers > 1:
 			return &picture{}, nil // that tells nobody anything
 		}
@@ -54,20 +59,21 @@ func (t *Ticket) firstLook(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if err == nil {
-		t.learn(p.near(t.me, joinLimit), t.me.revision)
+		t.learn(p.near(t.me, nearLimit), t.me.revision)
 		if t.verdict != askFurther && t.verdict != askAgain {
-			if len(p.entries) > joinLimit {
+			if p.length > joinLimit && len(p.entries) > enough { // everybody's
 				t.picture = p
 			}
 			return nil
 		}
 	}
-	// Such as one that is too large for this client.
+	// The answer was too large for this client, say.
 	return t.session.InTurn(ctx, own)
 }
 
-// everybody reads the whole queue, as of now.
-func (q *Queue) everybody(ctx context.Context, s *session.Session) (*picture, error) {
+// everybody reads the whole queue, as of now, for so many who have just joined it. What is farther ahead of
+// all of them than they will ask for is left out, since the next ones get a picture of their own.
+func (q *Queue) everybody(ctx context.Context, s *session.Session, callers int) (*picture, error) {
 	var response *clientv3.GetResponse
 	all := q.space.all()
 	err := s.Call(ctx, func(ctx context.Context) (err error) { // not read: others' are not to wait for this one
@@ -77,17 +83,31 @@ func (q *Queue) everybody(ctx context.Context, s *session.Session) (*picture, er
 	if err != nil {
 		return nil, err
 	}
-	p := &picture{answer: answer{revision: response.Header.Revision, entries: entriesOf(response.Kvs), length: response.Count}}
-	p.entries = slices.DeleteFunc(p.entries, func(e entry) bool { return !q.space.blocks(e, Exclusive) })
-	slices.SortFunc(p.entries, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
+	entries := slices.DeleteFunc(entriesOf(response.Kvs), func(e entry) bool { return !q.space.blocks(e, Exclusive) })
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
+	p := &picture{answer: answer{revision: response.Header.Revision, entries: entries, length: response.Count}}
+	own := strconv.FormatInt(int64(s.Lease()), 16)
+	first := len(entries)
+	for first > 0 && callers > 0 {
+		if first--; q.space.owner(entries[first]) == own {
+			callers--
+		}
+	}
+	if first = max(first-nearLimit, 0); first > 0 {
+		p.entries = slices.Clone(entries[first:])
+		p.from = p.entries[0].revision
+	}
 	return p, nil
 }
 
-// near is what matters to me: itself, and those before it, but only limit of them if there are more.
+// near is what matters to me: itself, and those before it, from the last that is known to have owned, but
+// only limit of them if there are more.
 func (p *picture) near(me entry, limit int) answer {
 	a := p.answer
-	end := p.index(me.revision + 1)
-	first := p.index(min(p.owned.Load(), me.revision)) // one behind me may have owned, if I am gone
+	first, end := 0, p.index(me.revision+1)
+	if owned := p.owned.Load(); 0 < owned && owned < me.revision {
+		first, a.from = p.index(owned), 0
+	}
 	if least := end - 1 - limit; least > first {
 		first = least
 		a.from = a.entries[first].revision
@@ -144,14 +164,16 @@ func (p *picture) nextKnows(me entry, s space) bool {
 	if next == len(p.entries) {
 		return false
 	}
-	owner := func(e entry) string {
-		name, _, _ := strings.Cut(strings.TrimPrefix(e.key, string(s)), "-")
-		return name
-	}
-	for _, e := range p.entries[max(next-joinLimit, 0):next] {
-		if owner(e) == owner(p.entries[next]) {
+	for _, e := range p.entries[max(next-nearLimit, 0):next] {
+		if s.owner(e) == s.owner(p.entries[next]) {
 			return true
 		}
 	}
 	return false
+}
+
+// owner tells tickets of one session from others'.
+func (s space) owner(e entry) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(e.key, string(s)), "-")
+	return name[min(len(name), 1):] // without the mode
 }

@@ -40,6 +40,7 @@ func (t *Ticket) Wait(ctx context.Context) error {
 
 func (t *Ticket) wait(ctx context.Context) error {
 	w := t.watcher()
+	defer func() { t.picture = nil }() // a hold may last for days
 	for {
 		switch t.verdict {
 		case granted:
@@ -153,7 +154,7 @@ func (t *Ticket) look(ctx context.Context, least int64) error {
 	if t.mode == permit {
 		return t.count(ctx, least)
 	}
-	if t.recall(ctx, least, joinLimit) {
+	if t.recall(ctx, least, nearLimit) {
 		return nil
 	}
 	local := true

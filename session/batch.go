@@ -62,7 +62,8 @@ func (b batch) answers(whole *clientv3.TxnResponse) []*clientv3.TxnResponse {
 	for i, p := range b.passengers {
 		own := &clientv3.TxnResponse{Header: whole.Header, Succeeded: true}
 		if b.open[i] {
-			own.Responses, rest = rest[:len(p.Then)], rest[len(p.Then):]
+			n := len(p.Then)
+			own.Responses, rest = rest[:n:n], rest[n:]
 		} else {
 			inner := rest[0].GetResponseTxn()
 			own.Succeeded, own.Responses, rest = inner.Succeeded, inner.Responses, rest[1:]

@@ -31,7 +31,10 @@ type Transaction struct {
 //
 // What only reads, without a condition, is counted and collects apart from the rest, and what any
 // member may answer (serializable) apart from what the quorum is asked; so reads are no raft entry
-// whoever they go out with, up to 64 of them. A single read is a plain range.
+// whoever they go out with, up to 64 of them. A single read is a plain range. One that costs etcd much
+// keeps those waiting that it goes out with, so it is better made without Commit.
+//
+// Values of ctx, as for tracing, do not travel with what goes out together, whose answers share a header.
 //
 // If ctx ends before the request was sent, the error is not [Doubtful]; otherwise it is, and
 // the request goes on. Safe for concurrent use.

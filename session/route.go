@@ -83,7 +83,7 @@ func (r *routes) of(t Transaction) *route {
 func (r *route) board(t Transaction) *passenger {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	room := r.flights < aloneLimit && len(r.waiting) == 0 || depth(t.If, t.Then, t.Else) > batchLimit
+	room := r.flights < aloneLimit && len(r.waiting) == 0 || depth(t.If, t.Then, t.Else) > r.largest()
 	if !room && t.Apart != "" && r.flights < apartLimit {
 		// It could not go out together with the one that waits already.
 		room = slices.ContainsFunc(r.waiting, func(m *passenger) bool { return m.Apart == t.Apart })
@@ -133,7 +133,7 @@ func (r *route) next(late bool) (batch []*passenger) {
 		if len(batch) == r.limit || taken[m.Apart] {
 			return false
 		}
-		if r.reads && operations+len(m.Then) > batchLimit {
+		if r.reads && len(batch) > 0 && operations+len(m.Then) > r.largest() {
 			return false // within a transaction of its own it would be a raft entry
 		}
 		operations += len(m.Then)
@@ -176,7 +176,11 @@ func (r *route) fly(batch []*passenger) {
 	s := r.session
 	defer r.land()
 	answers := make([]*clientv3.TxnResponse, len(batch))
-	_, err := attempt(context.Background(), s.ctx, longAttempt, func(ctx context.Context) (err error) {
+	limit := longAttempt
+	if r.reads {
+		limit = firstAttempt // after which those who wait ask again, which nothing speaks against
+	}
+	_, err := attempt(context.Background(), s.ctx, limit, func(ctx context.Context) (err error) {
 		if len(batch) == 1 {
 			answers[0], err = s.commit(ctx, batch[0].Transaction)
 			return err
@@ -186,7 +190,11 @@ func (r *route) fly(batch []*passenger) {
 	})
 	refused := err != nil && len(batch) > 1 && !Doubtful(err) && !Passing(err)
 	if len(batch) > 1 && errors.Is(err, rpctypes.ErrTooManyOps) {
-		r.allow(len(batch) / 2)
+		if r.reads {
+			r.narrow(sum(batch))
+		} else {
+			r.allow(len(batch) / 2)
+		}
 	}
 	for i, m := range batch {
 		switch m.err = err; {
@@ -202,7 +210,10 @@ func (r *route) fly(batch []*passenger) {
 // commitAll makes one request of several transactions, and a second if one of those that were
 // expected to succeed does not, or etcd has a lower limit than usual.
 func (r *route) commitAll(ctx context.Context, passengers []*passenger) ([]*clientv3.TxnResponse, error) {
-	s, room := r.session, r.room()
+	s, room := r.session, operationLimit
+	if !r.reads { // which are never more than that
+		room = r.room()
+	}
 	b := together(passengers, room)
 	answer, err := s.commit(ctx, b.transaction())
 	tooMany := len(b.conditions) > 0 && errors.Is(err, rpctypes.ErrTooManyOps)
@@ -219,6 +230,22 @@ func (r *route) commitAll(ctx context.Context, passengers []*passenger) ([]*clie
 	return b.answers(answer), nil
 }
 
+func sum(batch []*passenger) (operations int) {
+	for _, m := range batch {
+		operations += len(m.Then)
+	}
+	return operations
+}
+
+// largest is how many operations one may have that goes out with others, and reads together. It is called
+// with mu held.
+func (r *route) largest() int {
+	if r.reads {
+		return min(batchLimit, r.operations)
+	}
+	return batchLimit
+}
+
 func (r *route) room() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,7 +256,7 @@ func (r *route) room() int {
 func (r *route) narrow(tooMany int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.operations = min(r.operations, tooMany/2)
+	r.operations = min(r.operations, max(tooMany/2, 1))
 }
 
 func (r *route) allow(limit int) {

@@ -197,6 +197,66 @@ func TestARefusedReadIsOnlyForTheOneItIsMeantFor(t *testing.T) {
 	}
 }
 
+// Of a lower limit only that is learnt, not that reads must go alone.
+func TestSmallReadsStillGoTogetherAfterALargeOneWasRefused(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) {
+			f.txn = late(10 * time.Millisecond)
+			f.decide = func(r *etcdserverpb.TxnRequest) error {
+				if len(r.Success) > 50 {
+					return rpctypes.ErrTooManyOps
+				}
+				return nil
+			}
+		})
+		for range 3 {
+			wait := busyReading(f, s)
+			all := append(reading(f, s, "large", 1, 60), reading(f, s, "small", 3, 1)...)
+			results, waitForAll := commits(context.Background(), s, all...)
+			wait()
+			waitForAll()
+			for i, r := range results {
+				require.Equal(t, i == 0, r.err != nil, "etcd refuses the large one alone as well")
+			}
+		}
+		before := len(f.requests()) + session.AloneLimit
+		wait := busyReading(f, s)
+		_, waitForAll := commits(context.Background(), s, reading(f, s, "a", 50, 1)...)
+		wait()
+		waitForAll()
+		var sizes []int
+		for _, keys := range f.keysRead(t)[before:] {
+			sizes = append(sizes, len(keys))
+		}
+		require.ElementsMatch(t, []int{31, 19}, sizes)
+	})
+}
+
+// Whoever waits for a read asks again after 3 s, so by then the silent request keeps nobody waiting.
+func TestReadsThatAreNotAnsweredMakeRoomSoon(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = lost })
+		ctx, giveUp := context.WithCancel(context.Background())
+		_, waitForAll := commits(ctx, s, reading(f, s, "busy", session.AloneLimit, 1)...)
+		for i := range session.AloneLimit { // each goes out as one that nobody was to wait for any longer
+			_, wait := commits(ctx, s, reading(f, s, fmt.Sprintf("late%d.", i), 1, 1)...)
+			time.Sleep(150 * time.Millisecond)
+			defer wait()
+		}
+		require.Len(t, f.requests(), 2*session.AloneLimit)
+		giveUp()
+		waitForAll()
+		f.set(func(f *fake) { f.txn = nil })
+		time.Sleep(3 * time.Second)
+		results, wait := commits(context.Background(), s, reading(f, s, "a", 1, 1)...)
+		wait()
+		require.NoError(t, results[0].err)
+		require.Zero(t, results[0].took)
+	})
+}
+
 func TestReadsTogetherWriteNothing(t *testing.T) {
 	c := startEtcd(t)
 	client := c.Client(t)
