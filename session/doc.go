@@ -60,8 +60,8 @@
 // to discard, because removing them must not delay a renewal, and for [Gather]. A name
 // for which a request may still be under way (its answer never came) is looked at
 // every 10 s, together with 63 others in one read, until the session ends.
-// [Session.Commit] has transactions of several goroutines share a request, and a
-// goroutine that makes it, while others are under way.
+// [Session.Commit] has transactions, or reads, of several goroutines share a request,
+// and a goroutine that makes it, while others are under way.
 //
 // Every attempt at a renewal is one request to a server that answers. If what stands
 // in front of it answers at once that it is unavailable, as some proxies do, etcd's
