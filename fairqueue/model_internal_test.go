@@ -330,7 +330,7 @@ func (i *inquiry) ask(t *testing.T, me entry, least, limit int64) {
 	p.confront(t, s, me, mode, me.revision, i.kv.joined(me, mode, at, limit), i.kv.cut)
 
 	if mode != Shared {
-		whole, err := i.queue.everybody(context.Background(), ticket.session, math.MaxInt)
+		whole, err := i.queue.everybody(context.Background(), ticket.session, me, math.MaxInt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -355,7 +355,7 @@ func (i *inquiry) recall(t *testing.T, ticket *Ticket, least int64, limit int) {
 	p, me := i.kv.past, ticket.me
 	drawn := me.revision + (least*7+int64(limit))%(p.latest()-me.revision+1)
 	i.kv.past = p[:drawn+1]
-	picture, err := i.queue.everybody(context.Background(), ticket.session, math.MaxInt)
+	picture, err := i.queue.everybody(context.Background(), ticket.session, me, math.MaxInt)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (t *Ticket) firstLook(ctx context.Context) error {
 		defer cancel()
 		switch {
 		case callers >= enough:
-			return t.queue.everybody(ctx, t.session, callers)
+			return t.queue.everybody(ctx, t.session, t.me, callers)
 		case callers > 1:
 			return &picture{}, nil // that tells nobody anything
 		}
@@ -71,9 +71,10 @@ func (t *Ticket) firstLook(ctx context.Context) error {
 	return t.session.InTurn(ctx, own)
 }
 
-// everybody reads the whole queue, as of now, for so many who have just joined it. What is farther ahead of
-// all of them than they will ask for is left out, since the next ones get a picture of their own.
-func (q *Queue) everybody(ctx context.Context, s *session.Session, callers int) (*picture, error) {
+// everybody reads the whole queue, as of now, for me and for others of its session, so many in all, who have
+// probably joined last. What is farther ahead of them than they will ask for is left out, since the next ones
+// get a picture of their own.
+func (q *Queue) everybody(ctx context.Context, s *session.Session, me entry, callers int) (*picture, error) {
 	var response *clientv3.GetResponse
 	all := q.space.all()
 	err := s.Call(ctx, func(ctx context.Context) (err error) { // not read: others' are not to wait for this one
@@ -93,7 +94,7 @@ func (q *Queue) everybody(ctx context.Context, s *session.Session, callers int) 
 			callers--
 		}
 	}
-	if first = max(first-nearLimit, 0); first > 0 {
+	if first = max(min(first, p.index(me.revision))-nearLimit, 0); first > 0 {
 		p.entries = slices.Clone(entries[first:])
 		p.from = p.entries[0].revision
 	}

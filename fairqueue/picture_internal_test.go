@@ -45,7 +45,7 @@ func (i *inquiry) without(gone ...*Ticket) {
 
 func TestAPictureBeginsALittleAheadOfThoseWhoAreShownIt(t *testing.T) {
 	i, tickets := gallery(t, 500, 10)
-	p, err := i.queue.everybody(context.Background(), tickets[0].session, 3)
+	p, err := i.queue.everybody(context.Background(), tickets[0].session, tickets[7].me, 3)
 	require.NoError(t, err)
 	require.EqualValues(t, 510, p.length)
 	require.Len(t, p.entries, nearLimit+3)
@@ -54,6 +54,9 @@ func TestAPictureBeginsALittleAheadOfThoseWhoAreShownIt(t *testing.T) {
 		require.Equal(t, blocked, ticket.verdict)
 		require.Equal(t, ticket.me.revision-1, ticket.nearest.revision, n)
 	}
+	early, err := i.queue.everybody(context.Background(), tickets[0].session, tickets[2].me, 1)
+	require.NoError(t, err)
+	require.Len(t, early.entries, nearLimit+8, "from one who asks long after it joined")
 	ahead := &Ticket{queue: i.queue, mode: Exclusive, me: p.entries[0]}
 	ahead.learn(p.near(ahead.me, nearLimit), ahead.me.revision)
 	require.Equal(t, askFurther, ahead.verdict, "who is ahead of it is not shown")
@@ -64,7 +67,7 @@ func TestAPictureBeginsALittleAheadOfThoseWhoAreShownIt(t *testing.T) {
 
 func TestWhoIsKnownToHaveOwnedIsAllThereIsAhead(t *testing.T) {
 	i, tickets := gallery(t, 500, 4)
-	p, err := i.queue.everybody(context.Background(), tickets[0].session, len(tickets))
+	p, err := i.queue.everybody(context.Background(), tickets[0].session, tickets[0].me, len(tickets))
 	require.NoError(t, err)
 	p.owned.Store(tickets[1].me.revision)
 	for n, want := range map[int]int{1: nearLimit + 1, 2: 2, 3: 3} {
@@ -78,7 +81,7 @@ func TestWhoIsKnownToHaveOwnedIsAllThereIsAhead(t *testing.T) {
 func TestOneBehindThatHasOwnedSaysNothing(t *testing.T) {
 	i, tickets := gallery(t, 3, 2)
 	b, c := tickets[0], tickets[1]
-	p, err := i.queue.everybody(context.Background(), b.session, 2)
+	p, err := i.queue.everybody(context.Background(), b.session, b.me, 2)
 	require.NoError(t, err)
 	p.owned.Store(c.me.revision)
 
@@ -98,7 +101,7 @@ func TestOneBehindThatHasOwnedSaysNothing(t *testing.T) {
 func TestNobodyKeepsThePictureOfTheQueue(t *testing.T) {
 	i, tickets := gallery(t, 0, 70)
 	first := tickets[0]
-	p, err := i.queue.everybody(context.Background(), first.session, len(tickets))
+	p, err := i.queue.everybody(context.Background(), first.session, first.me, len(tickets))
 	require.NoError(t, err)
 	first.picture, first.verdict = p, granted
 	require.NoError(t, first.wait(context.Background()))

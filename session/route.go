@@ -176,11 +176,7 @@ func (r *route) fly(batch []*passenger) {
 	s := r.session
 	defer r.land()
 	answers := make([]*clientv3.TxnResponse, len(batch))
-	limit := longAttempt
-	if r.reads {
-		limit = firstAttempt // after which those who wait ask again, which nothing speaks against
-	}
-	_, err := attempt(context.Background(), s.ctx, limit, func(ctx context.Context) (err error) {
+	_, err := attempt(context.Background(), s.ctx, longAttempt, func(ctx context.Context) (err error) {
 		if len(batch) == 1 {
 			answers[0], err = s.commit(ctx, batch[0].Transaction)
 			return err
