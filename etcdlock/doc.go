@@ -113,9 +113,9 @@
 // # Cost
 //
 // Lock takes one round trip and one raft entry if the lock is free. If it is not, there
-// is a watch on the predecessor, one or two small reads, and after its release one more; behind
-// hundreds of others a transaction instead of that, and a read of the whole queue, which waiters of
-// one session share.
+// is a watch on the predecessor, unless there is one from a turn before, one or two small
+// reads, and after its release one more; behind hundreds of others a transaction instead of
+// that, and a read of the whole queue, which waiters of one session share.
 // TryLock of a held lock is one read, no raft entry. Unlock is one round trip. A hold
 // costs nothing in its first second; after that one watch, and a small read about every
 // 10 s. Sessions cost one request per TTL/3, however many locks they hold.

@@ -142,7 +142,8 @@
 //     which is one. A thousand sessions of 15 s are 200 requests a second. One session per process is
 //     enough for any number of locks.
 //   - Watches: one for each waiter and for each hold older than a second, and a read of one or two keys
-//     about every 10 s. Watches of a session share a stream.
+//     about every 10 s; after a wait its watch is kept for a second, up to 64 of a session. Watches of a
+//     session share a stream.
 //   - Queues: a waiter is notified of one event. A join behind thousands costs more, since a look reads
 //     all of them, and so does what comes later: with more than 512 in line each grant of a Mutex takes
 //     a raft entry more, in which the owner tells its successor that it need not look. Many goroutines

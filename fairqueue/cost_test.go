@@ -114,9 +114,20 @@ func TestCost(t *testing.T) {
 			require.Equal(t, cost{reads: look.reads, txns: 1 + look.txns, events: 1, entries: 1}, m.spent(), "leave of the one ahead, and the look")
 			leave(t, ticket)
 
-			// In line, and something does happen: one key is read once.
+			// Behind the same name again: the watch has been kept.
 			holder = hold(t, theirs, fairqueue.Exclusive)
 			ticket = join(t, mine, mode)
+			put(t, client, "elsewhere")
+			m.spent()
+			granted = wait(t, within(t, patience), ticket)
+			leave(t, holder)
+			requireGranted(t, granted)
+			require.Equal(t, cost{reads: look.reads, txns: 1 + look.txns, events: 1, entries: 1}, m.spent(), "wait with a watch that was kept, leave, look")
+			leave(t, ticket)
+
+			// In line, and something does happen: one key is read once.
+			holder = hold(t, theirs.At("r"), fairqueue.Exclusive)
+			ticket = join(t, mine.At("r"), mode)
 			put(t, client, "elsewhere")
 			m.spent()
 			granted = wait(t, within(t, patience), ticket)
@@ -128,6 +139,40 @@ func TestCost(t *testing.T) {
 			leave(t, ticket)
 		})
 	}
+}
+
+// Who takes turns with others waits for the same keys again and again.
+func TestTakingTurnsCostsNoWatches(t *testing.T) {
+	t.Parallel()
+	const contenders, rounds = 3, 5
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	var queues []*fairqueue.Queue
+	for range contenders {
+		queues = append(queues, fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never)))
+	}
+	watches := spyOnWatches(c)
+	owner := hold(t, queues[0], fairqueue.Exclusive)
+	var line []*fairqueue.Ticket
+	var granted []<-chan error
+	for _, q := range queues[1:] {
+		line = append(line, join(t, q, fairqueue.Exclusive))
+		granted = append(granted, wait(t, within(t, patience), line[len(line)-1]))
+	}
+	for turn := range contenders * rounds {
+		watches.await(t, min(contenders-1+turn, contenders))
+		leave(t, owner)
+		requireGranted(t, granted[0])
+		owner, line, granted = line[0], line[1:], granted[1:]
+		line = append(line, join(t, queues[turn%contenders], fairqueue.Exclusive))
+		granted = append(granted, wait(t, within(t, patience), line[len(line)-1]))
+	}
+	for i, ticket := range line {
+		leave(t, owner)
+		requireGranted(t, granted[i])
+		owner = ticket
+	}
+	require.Equal(t, contenders, watches.seen())
 }
 
 func TestALongQueueCostsOneLookMore(t *testing.T) {

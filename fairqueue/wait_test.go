@@ -390,10 +390,11 @@ func TestACancellationThatRacesTheGrant(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
 	client := c.Client(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	all := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
 	var held int
 	for i := range 24 {
+		q := all.At(fmt.Sprint("q", i)) // where no watch has been kept
 		stood := watches.seen()
 		holder := hold(t, q, fairqueue.Exclusive)
 		ticket := join(t, q, fairqueue.Exclusive)
@@ -419,7 +420,7 @@ func TestACancellationThatRacesTheGrant(t *testing.T) {
 		} else {
 			require.ErrorIs(t, err, context.Canceled)
 		}
-		eventuallyEmpty(t, client, "q")
+		eventuallyEmpty(t, client, fmt.Sprintf("q%d/", i))
 	}
 	t.Logf("%d granted", held)
 }

@@ -54,6 +54,28 @@ func (o obstacle) patience(d time.Duration) time.Duration {
 	return d * time.Duration(min(max(o.length/1000, 1), 6))
 }
 
+// name is for a watch that the next one who waits for the same key could use.
+func (o obstacle) name() string {
+	switch {
+	case o.end != "" || o.announced != nil:
+		return ""
+	case o.puts:
+		return "changes of " + o.first
+	}
+	return "end of " + o.first
+}
+
+func (o obstacle) options() []clientv3.OpOption {
+	options := []clientv3.OpOption{clientv3.WithRange(o.end)}
+	if !o.puts {
+		options = append(options, clientv3.WithFilterPut())
+	}
+	if o.announced != nil {
+		options = append(options, clientv3.WithPrevKV())
+	}
+	return options
+}
+
 // news is a reason to look: at revision or later.
 type news struct {
 	revision int64
@@ -95,44 +117,30 @@ func (w *watcher) await(ctx context.Context, o obstacle, seen int64) (news, erro
 }
 
 // watch is await with one watch, whose failure is an error.
-func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(w.session.Context(), stop)()
-	var watchCtx context.Context
-	watchCtx, w.stream = w.session.WatchContext(ctx)
-
-	// Watch itself blocks until the watch stands, so what bounds it must be able to
-	// end its context.
-	tooLong := time.AfterFunc(min(o.patience(firstCreation)<<min(w.failures, 4), longCreation), stop)
-	defer tooLong.Stop()
-	options := []clientv3.OpOption{clientv3.WithCreatedNotify(), clientv3.WithRange(o.end)}
-	if !o.puts {
-		options = append(options, clientv3.WithFilterPut())
+func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (n news, err error) {
+	limit := min(o.patience(firstCreation)<<min(w.failures, 4), longCreation)
+	watch, err := w.session.Watch(ctx, limit, o.name(), o.first, o.options()...)
+	if err != nil {
+		return news{}, err
 	}
-	if o.announced != nil {
-		options = append(options, clientv3.WithPrevKV())
-	}
-	events := w.session.Client().Watch(watchCtx, o.first, options...)
-	created, ok := <-events
-	if !tooLong.Stop() {
-		w.mistrust()
-		return news{}, errors.New("the watch was not created in time")
-	}
-	if err := created.Err(); !ok || err != nil {
-		// It may be the stream's fault: it keeps the token that it was opened with, and
-		// carries no new watches when that has expired.
-		w.mistrust()
-		return news{}, errors.Join(errors.New("the watch was not created"), err)
-	}
-	if created.Header.Revision > seen {
+	w.stream = watch.Stream
+	heard := false // of all that the watch has told so far
+	defer func() {
+		if heard {
+			watch.Keep(n.revision)
+		} else {
+			watch.Stop()
+		}
+	}()
+	if watch.From > seen {
 		// What happened between the look and the watch shows here, what happens
 		// from now on shows in the watch.
-		stands, at, err := o.stands(ctx, created.Header.Revision)
+		stands, at, err := o.stands(ctx, watch.From)
 		if err != nil {
 			return news{}, err
 		}
 		if !stands {
+			heard = true
 			return news{revision: at, changed: true}, nil
 		}
 		seen = at
@@ -141,8 +149,9 @@ func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, erro
 	defer silence.Stop()
 	for {
 		select {
-		case response, ok := <-events:
-			if n, ok := o.ended(response); ok {
+		case response, ok := <-watch.Events:
+			if n, last := o.ended(response); n.changed {
+				heard = last
 				return n, nil
 			}
 			if err := response.Err(); !ok || err != nil {
@@ -159,15 +168,15 @@ func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, erro
 // mistrust makes the next watch use another stream, and so another endpoint.
 func (w *watcher) mistrust() { w.session.LeaveStream(w.stream) }
 
-// ended finds the end of the obstacle in what a watch tells.
-func (o obstacle) ended(response clientv3.WatchResponse) (news, bool) {
-	for _, event := range response.Events {
+// ended finds the end of the obstacle in what a watch tells, and whether anything came after it.
+func (o obstacle) ended(response clientv3.WatchResponse) (n news, last bool) {
+	for i, event := range response.Events {
 		if o.ends(event) {
-			n := news{revision: event.Kv.ModRevision, changed: true}
+			n = news{revision: event.Kv.ModRevision, changed: true}
 			if o.announced != nil {
 				n.announced = o.announced(event)
 			}
-			return n, true
+			return n, i == len(response.Events)-1
 		}
 	}
 	return news{}, false

@@ -198,6 +198,41 @@ func ExampleStreams() {
 	// Output: watching on another stream: true
 }
 
+// Who waits for the same key time and again keeps the watch instead of starting another.
+func ExampleSession_Watch() {
+	_, s, stop := opened()
+	defer stop()
+	ctx := context.Background()
+	for range 3 {
+		if _, err := s.Client().Put(ctx, "busy", ""); err != nil {
+			log.Fatal(err)
+		}
+		w, err := s.Watch(ctx, 5*time.Second, "end of busy", "busy", clientv3.WithFilterPut())
+		if err != nil {
+			log.Fatal(err)
+		}
+		if _, err := s.Client().Delete(ctx, "busy"); err != nil {
+			log.Fatal(err)
+		}
+		select {
+		case response := <-w.Events:
+			if response.Err() != nil {
+				log.Fatal(response.Err())
+			}
+			end := response.Events[0].Kv.ModRevision
+			fmt.Println("watching from", w.From, "and deleted at", end)
+			w.Keep(end)
+		case <-time.After(10 * time.Second):
+			w.Stop()
+			s.LeaveStream(w.Stream) // it may be silent
+		}
+	}
+	// Output:
+	// watching from 2 and deleted at 3
+	// watching from 3 and deleted at 5
+	// watching from 5 and deleted at 7
+}
+
 // A read of very many keys is no reason to have etcd answer hundreds of them at the same time.
 func ExampleSession_InTurn() {
 	_, s, stop := opened()

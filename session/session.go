@@ -56,6 +56,8 @@ type Session struct {
 	leftover   []*leftover           // keys that may have been left behind
 	sweeping   bool                  // a goroutine is at work on leftover
 	gatherings map[string]*gathering // the last one of each key, while it is not answered
+	kept       []*Watch              // that nobody uses at the moment, the oldest first
+	expiry     *time.Timer           // of the oldest of those; nil until there has been one
 
 	wake chan struct{} // tells that goroutine of a new leftover
 }

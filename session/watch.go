@@ -1,0 +1,151 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+)
+
+const (
+	// keepFor is how long a watch is kept that nobody uses: longer than those who take turns at
+	// something contended need to come back.
+	keepFor = time.Second
+
+	// keepLimit is how many a session keeps.
+	keepLimit = 64
+)
+
+// Watch is a watch on behalf of a session, for one goroutine, which stops or keeps it.
+type Watch struct {
+	// Events is closed when the watch cannot go on, or the session ends.
+	Events clientv3.WatchChan
+
+	// From is a revision after which nothing is left out that happens and was asked for.
+	From int64
+
+	// Stream is the number of its stream, for LeaveStream.
+	Stream int64
+
+	session *Session
+	name    string
+	stop    context.CancelFunc
+	since   time.Time // when it was kept
+}
+
+// Watch watches key from now on. It returns when the watch stands: one round trip, and none
+// if one of the same name has been kept. Names are the caller's; an empty one is not kept.
+//
+// An error says that ctx, the session or limit ended before, or what etcd said; later watches use
+// another stream. Once the watch stands, ctx does not matter any more. Of its
+// values only outgoing metadata travel, and such a watch is never kept. Safe for concurrent use.
+func (s *Session) Watch(ctx context.Context, limit time.Duration, name, key string, options ...clientv3.OpOption) (*Watch, error) {
+	base := s.ctx
+	if own, ok := metadata.FromOutgoingContext(ctx); ok {
+		base, name = metadata.NewOutgoingContext(base, own), ""
+	}
+	if s.ctx.Err() != nil {
+		return nil, context.Cause(s.ctx)
+	}
+	if name != "" {
+		if w := s.takeKept(name); w != nil {
+			return w, nil
+		}
+	}
+	base, stop := context.WithCancel(base)
+	w := &Watch{session: s, name: name, stop: stop}
+	base, w.Stream = s.WatchContext(base)
+	// Watch itself blocks until the watch stands, so what bounds it must be able to end its context.
+	given := context.AfterFunc(ctx, stop)
+	tooLong := time.AfterFunc(limit, stop)
+	w.Events = s.client.Watch(base, key, append(slices.Clip(options), clientv3.WithCreatedNotify())...)
+	created, ok := <-w.Events
+	inTime := tooLong.Stop()
+	err := created.Err()
+	if given() && inTime && ok && err == nil && s.ctx.Err() == nil {
+		w.From = created.Header.Revision
+		return w, nil
+	}
+	stop()
+	// It may be the stream's fault: it is silent, or keeps the token that it was opened with, and
+	// carries no new watches when that has expired.
+	s.LeaveStream(w.Stream)
+	switch {
+	case s.ctx.Err() != nil:
+		return nil, context.Cause(s.ctx)
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case !inTime:
+		return nil, errors.New("the watch was not created in time")
+	}
+	return nil, errors.Join(errors.New("the watch was not created"), err)
+}
+
+// Stop ends the watch: one message to etcd.
+func (w *Watch) Stop() { w.stop() }
+
+// Keep leaves the watch to whoever is the next to ask the session for one of its name, within a
+// second, and ends it otherwise. Until now is what the caller has heard of; w must not be used any more.
+//
+// Those who take turns at something contended wait for the same keys again and again, and to end
+// a watch and begin the next costs a client and etcd about as much as a write does; more if there is no other, since
+// the stream ends with its last watch. A session keeps 64, the latest.
+func (w *Watch) Keep(until int64) {
+	w.From, w.since = max(w.From, until), time.Now()
+	s := w.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.name == "" || s.ctx.Err() != nil {
+		w.stop()
+		return
+	}
+	if len(s.kept) == keepLimit {
+		s.kept[0].stop()
+		s.kept = slices.Delete(s.kept, 0, 1)
+	}
+	if s.kept = append(s.kept, w); len(s.kept) > 1 {
+		return
+	}
+	if s.expiry == nil {
+		s.expiry = time.AfterFunc(keepFor, s.dropKept)
+	} else {
+		s.expiry.Reset(keepFor)
+	}
+}
+
+// takeKept returns a watch that has been kept under name, or nil.
+func (s *Session) takeKept(name string) *Watch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.kept, func(w *Watch) bool { return w.name == name })
+	if i < 0 {
+		return nil
+	}
+	w := s.kept[i]
+	s.kept = slices.Delete(s.kept, i, i+1)
+	if w.Stream != s.current.Load() {
+		w.stop() // somebody has had reason to leave its stream
+		return nil
+	}
+	return w
+}
+
+// dropKept ends those that nobody wanted in time.
+func (s *Session) dropKept() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.kept = slices.DeleteFunc(s.kept, func(w *Watch) bool {
+		old := now.Sub(w.since) >= keepFor
+		if old {
+			w.stop()
+		}
+		return old
+	})
+	if len(s.kept) > 0 {
+		s.expiry.Reset(s.kept[0].since.Add(keepFor).Sub(now))
+	}
+}

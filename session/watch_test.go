@@ -1,0 +1,205 @@
+package session_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/session"
+)
+
+const soon = 5 * time.Second
+
+func watch(t *testing.T, s *session.Session, name, key string) *session.Watch {
+	t.Helper()
+	w, err := s.Watch(t.Context(), soon, name, key)
+	require.NoError(t, err)
+	return w
+}
+
+// deletion waits until w tells that key was deleted, and returns when that was.
+func deletion(t *testing.T, w *session.Watch, key string) int64 {
+	t.Helper()
+	for response := range w.Events {
+		require.NoError(t, response.Err())
+		for _, event := range response.Events {
+			if event.Type == clientv3.EventTypeDelete && string(event.Kv.Key) == key {
+				return event.Kv.ModRevision
+			}
+		}
+	}
+	require.Fail(t, "the watch ended")
+	return 0
+}
+
+func remove(t *testing.T, c *clientv3.Client, key string) int64 {
+	t.Helper()
+	answer, err := c.Delete(t.Context(), key)
+	require.NoError(t, err)
+	return answer.Header.Revision
+}
+
+func TestAKeptWatchGoesToTheNextOfItsName(t *testing.T) {
+	c := startEtcd(t)
+	client := c.Client(t)
+	s := create(t, client)
+	created := put(t, client, "k", s.Lease())
+	first := watch(t, s, "k", "k")
+	require.Equal(t, created, first.From)
+	deleted := remove(t, client, "k")
+	require.Equal(t, deleted, deletion(t, first, "k"))
+	first.Keep(deleted)
+
+	put(t, client, "k", s.Lease())
+	again := remove(t, client, "k") // while nobody listens
+	other := watch(t, s, "other", "k")
+	defer other.Stop()
+	require.Equal(t, again, other.From, "of another name, from now on")
+	require.NotEqual(t, first.Events, other.Events)
+	next := watch(t, s, "k", "k")
+	require.Equal(t, first.Events, next.Events)
+	require.Equal(t, deleted, next.From)
+	require.Equal(t, again, deletion(t, next, "k"))
+
+	third := watch(t, s, "k", "k")
+	require.NotEqual(t, next.Events, third.Events, "each is used by one at a time")
+	next.Keep(0)
+	require.Equal(t, deleted, next.From, "what has been heard stays heard")
+	third.Stop()
+}
+
+func TestWatchesThatAreNotKept(t *testing.T) {
+	c := startEtcd(t)
+	s := create(t, c.Client(t))
+	ended := func(w *session.Watch) {
+		t.Helper()
+		for range w.Events { //nolint:revive // until it is closed
+		}
+	}
+	t.Run("without a name", func(t *testing.T) {
+		w := watch(t, s, "", "k")
+		w.Keep(0)
+		ended(w)
+	})
+	t.Run("with metadata of the caller", func(t *testing.T) {
+		own := metadata.AppendToOutgoingContext(t.Context(), "caller", "mine")
+		kept := watch(t, s, "k", "k")
+		kept.Keep(0)
+		w, err := s.Watch(own, soon, "k", "k")
+		require.NoError(t, err)
+		require.NotEqual(t, kept.Events, w.Events)
+		w.Keep(0)
+		ended(w)
+		last := watch(t, s, "k", "k")
+		require.Equal(t, kept.Events, last.Events)
+		last.Stop()
+		ended(last)
+	})
+	t.Run("on a stream that has been left", func(t *testing.T) {
+		w := watch(t, s, "k", "k")
+		w.Keep(0)
+		s.LeaveStream(w.Stream)
+		next := watch(t, s, "k", "k")
+		require.Equal(t, w.Stream+1, next.Stream)
+		ended(w)
+		next.Stop()
+	})
+	t.Run("beyond 64", func(t *testing.T) {
+		var kept []*session.Watch
+		for i := range 66 {
+			kept = append(kept, watch(t, s, fmt.Sprint("k", i), "k"))
+		}
+		for _, w := range kept {
+			w.Keep(0)
+		}
+		ended(kept[0])
+		ended(kept[1])
+		w := watch(t, s, "k2", "k")
+		require.Equal(t, kept[2].Events, w.Events)
+		w.Stop()
+	})
+	t.Run("at the end of the session", func(t *testing.T) {
+		short := create(t, s.Client())
+		w, late := watch(t, short, "k", "k"), watch(t, short, "l", "k")
+		w.Keep(0)
+		require.NoError(t, short.Close(t.Context()))
+		ended(w)
+		late.Keep(0)
+		ended(late)
+		_, err := short.Watch(t.Context(), soon, "k", "k")
+		require.ErrorIs(t, err, session.ErrClosed)
+	})
+}
+
+func TestAWatchIsKeptForASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := embedtest.Start(t, embedtest.WithVirtualTime())
+		s := create(t, c.Client(t))
+		began := time.Now()
+		first, second := watch(t, s, "a", "a"), watch(t, s, "b", "b")
+		first.Keep(0)
+		time.Sleep(600 * time.Millisecond)
+		second.Keep(0)
+		time.Sleep(300 * time.Millisecond)
+		used := watch(t, s, "b", "b")
+		require.Equal(t, second.Events, used.Events)
+		used.Keep(0)
+
+		_, open := <-first.Events
+		require.False(t, open)
+		require.Equal(t, time.Second, time.Since(began))
+		_, open = <-used.Events
+		require.False(t, open)
+		require.Equal(t, 1900*time.Millisecond, time.Since(began))
+
+		again := watch(t, s, "a", "a")
+		again.Keep(0)
+		_, open = <-again.Events
+		require.False(t, open)
+		require.Equal(t, 2900*time.Millisecond, time.Since(began))
+	})
+}
+
+// W4, W7
+func TestAWatchThatDoesNotBeginHasALimit(t *testing.T) {
+	c := startEtcd(t)
+	s := create(t, c.Client(t))
+	creating := embedtest.When(func(message any) bool {
+		r, ok := message.(*etcdserverpb.WatchRequest)
+		return ok && r.GetCreateRequest() != nil
+	})
+	t.Run("of its own", func(t *testing.T) {
+		lost := c.LoseRequest("Watch", creating, embedtest.Once())
+		defer lost.Heal()
+		_, err := s.Watch(t.Context(), 50*time.Millisecond, "k", "k")
+		require.ErrorContains(t, err, "not created in time")
+		w := watch(t, s, "k", "k")
+		require.Equal(t, int64(1), w.Stream, "another one")
+		w.Stop()
+	})
+	t.Run("the caller's", func(t *testing.T) {
+		lost := c.LoseRequest("Watch", creating, embedtest.Once())
+		defer lost.Heal()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := s.Watch(ctx, soon, "k", "k")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+	t.Run("only until it has begun", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w, err := s.Watch(ctx, soon, "k", "k")
+		require.NoError(t, err)
+		cancel()
+		put(t, s.Client(), "k", s.Lease())
+		require.Equal(t, remove(t, s.Client(), "k"), deletion(t, w, "k"))
+		w.Stop()
+	})
+}
