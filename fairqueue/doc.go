@@ -105,7 +105,7 @@
 //	Linger                             2                                  2
 //
 // These are the requests of a lone caller. Joins, tries and leaves of single tickets that
-// goroutines of one session ask for while eight requests are under way go out together, up to 64 in
+// goroutines of one session ask for while others are under way go out together, up to 64 in
 // one request and one raft entry, and so do reads, up to 64 keys or ranges in one request; see
 // session.Session.Commit.
 //

@@ -23,9 +23,12 @@ type Transaction struct {
 }
 
 // Commit makes one attempt at t, for use within [Session.Call]. It may go out together with
-// transactions of other goroutines that use the session: while eight requests are under way,
-// what comes collects, and goes out as one request, as long as the operations of a transaction are
-// no more than 64, those on the way to each transaction within it added up. Whoever comes while there are fewer does not wait. The answer is what
+// transactions of other goroutines that use the session: while four are under way, what comes
+// collects. It goes out as one request when nothing is under way any more, or when as many have
+// collected as are, in no more than three requests; or after 100 ms, and what has been under way that
+// long does not count, so that an endpoint that is silent keeps nobody. In one request there are no more
+// than 64, and of their operations no more than 64 on the way to each transaction within it, added up.
+// Whoever comes while there are fewer than four does not wait. The answer is what
 // it would be for t alone, and so is the error: what etcd refuses as a whole is asked for
 // again by each on its own. No two of them may write the same key.
 //
@@ -40,11 +43,12 @@ type Transaction struct {
 // the request goes on. Safe for concurrent use.
 func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, err error) {
 	r := s.routes.of(t)
-	p := r.board(t)
+	p, number := r.board(t)
 	if p == nil {
-		defer r.land()
+		defer r.land(number)
 		return s.commit(ctx, t)
 	}
+	r.depart(false)
 	select {
 	case <-p.answered:
 		if p.again {

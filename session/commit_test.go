@@ -180,6 +180,58 @@ func TestARequestCarriesAtMost64Transactions(t *testing.T) {
 	})
 }
 
+// Requests take turns that are about equal, rather than one going out with nearly all and the next with hardly any.
+func TestAsManyAsAreUnderWayNeedNotWaitForThem(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		var later time.Duration
+		f.set(func(f *fake) {
+			f.txn = func(ctx context.Context, do func() error) error {
+				later += 10 * time.Millisecond // one after the other
+				return late(30*time.Millisecond+later)(ctx, do)
+			}
+		})
+		n := session.AloneLimit
+		wait := busy(f, s)
+		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", n)...)
+		require.Len(t, f.sent(), n, "the first of those under way is the first to end")
+		time.Sleep(40 * time.Millisecond) // virtual
+		synctest.Wait()
+		require.Len(t, f.sent(), n+1)
+		require.Len(t, f.sent()[n], n, "all, though %d are under way", n-1)
+		more, waitForMore := commits(context.Background(), s, removals(f, s, "b", n)...)
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		require.Len(t, f.sent(), n+1, "there are %d under way, in %d requests", n-2+n, n-1)
+		wait()
+		waitForAll()
+		waitForMore()
+		require.Len(t, f.sent(), n+2)
+		for _, r := range append(results, more...) {
+			require.NoError(t, r.err)
+		}
+	})
+}
+
+// Promise 10: what has not been answered for long is not going to be in a moment.
+func TestASilentRequestDelaysNobodyForASecondTime(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = lost })
+		wait := busy(f, s)
+		f.set(func(f *fake) { f.txn = nil })
+		_, waitForAll := commits(context.Background(), s, removals(f, s, "a", 3)...)
+		waitForAll()
+		results, waitForAll := commits(context.Background(), s, removals(f, s, "b", 3)...)
+		waitForAll()
+		for _, r := range results {
+			require.NoError(t, r.err)
+			require.Zero(t, r.took)
+		}
+		wait()
+	})
+}
+
 // Promise 10: a silent endpoint must not keep those waiting who have not been sent yet.
 func TestNobodyWaitsLongForASilentRequest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {

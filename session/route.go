@@ -12,12 +12,11 @@ import (
 )
 
 const (
-	// aloneLimit is how many requests may be under way before others collect: so few are made
-	// one by one as fast as etcd takes them.
-	aloneLimit = 8
+	// aloneLimit is how many transactions may be under way before others collect.
+	aloneLimit = 4
 
-	// togetherLimit is how many may be under way when those who have collected go out: more would
-	// leave less to collect.
+	// togetherLimit is how many requests may be under way when those who have collected go out: more
+	// would leave less to collect.
 	togetherLimit = 4
 
 	// apartLimit is how many may be under way when one goes out alone that must stay apart from
@@ -31,7 +30,7 @@ const (
 	// batchLimit leaves as many operations to each transaction as there may be of them.
 	batchLimit = operationLimit / 2
 
-	// overdue is when a request is no reason to wait any longer: its endpoint may be silent.
+	// overdue is when a request does not count as under way any longer: its endpoint may be silent.
 	overdue = 100 * time.Millisecond
 )
 
@@ -45,13 +44,22 @@ type passenger struct {
 	again    bool // it has to go alone
 }
 
+// flight is a request that is under way.
+type flight struct {
+	number int64
+	began  time.Time
+	aboard int // how many transactions
+}
+
 // route is the requests of one kind that a session has under way, and what waits to go out next.
 type route struct {
 	session *Session
 	reads   bool
 
 	mu         sync.Mutex
-	flights    int
+	flights    []flight // the oldest first, without those that are overdue
+	last       int64    // number of a flight
+	aboard     int      // of all of them
 	waiting    []*passenger
 	limit      int         // of a batch
 	operations int         // how many a request may have
@@ -79,24 +87,44 @@ func (r *routes) of(t Transaction) *route {
 	return &r.local
 }
 
-// board says to go at once, or returns the passenger that t has become.
-func (r *route) board(t Transaction) *passenger {
+// board says to go at once, as the only one of a flight of that number, or returns the passenger that t has become.
+func (r *route) board(t Transaction) (p *passenger, number int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	room := r.flights < aloneLimit && len(r.waiting) == 0 || depth(t.If, t.Then, t.Else) > r.largest()
-	if !room && t.Apart != "" && r.flights < apartLimit {
+	r.overlook()
+	room := r.aboard < aloneLimit && len(r.waiting) == 0 || depth(t.If, t.Then, t.Else) > r.largest()
+	if !room && t.Apart != "" && len(r.flights) < apartLimit {
 		// It could not go out together with the one that waits already.
 		room = slices.ContainsFunc(r.waiting, func(m *passenger) bool { return m.Apart == t.Apart })
 	}
 	if room {
-		r.flights++
-		return nil
+		return nil, r.take(1)
 	}
-	m := &passenger{Transaction: t, answered: make(chan struct{})}
-	if r.waiting = append(r.waiting, m); len(r.waiting) == 1 {
+	p = &passenger{Transaction: t, answered: make(chan struct{})}
+	if r.waiting = append(r.waiting, p); len(r.waiting) == 1 {
 		r.patience(func() { r.depart(true) })
 	}
-	return m
+	return p, 0
+}
+
+// take counts a request as under way.
+func (r *route) take(aboard int) (number int64) {
+	r.last++
+	r.flights = append(r.flights, flight{r.last, time.Now(), aboard})
+	r.aboard += aboard
+	return r.last
+}
+
+// overlook stops counting what is overdue.
+func (r *route) overlook() {
+	for len(r.flights) > 0 && time.Since(r.flights[0].began) >= overdue {
+		r.remove(0)
+	}
+}
+
+func (r *route) remove(i int) {
+	r.aboard -= r.flights[i].aboard
+	r.flights = slices.Delete(r.flights, i, i+1)
 }
 
 func (r *route) patience(end func()) {
@@ -118,15 +146,21 @@ func (r *route) withdraw(m *passenger) bool {
 	return i >= 0
 }
 
-// next takes those who go out next. None if there are enough requests under way, unless
-// nobody is to wait for them any longer.
-func (r *route) next(late bool) (batch []*passenger) {
+// ready reports whether it is time for those who wait: when nothing is under way, or they are as many
+// as all that are, so that the flights take turns and none goes out nearly empty.
+func (r *route) ready() bool {
+	r.overlook()
+	n := min(len(r.waiting), r.limit)
+	return n > 0 && (len(r.flights) == 0 || len(r.flights) < togetherLimit && (n == r.limit || n >= r.aboard))
+}
+
+// next takes those who go out next, if it is time, or nobody is to wait any longer.
+func (r *route) next(late bool) (batch []*passenger, number int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.waiting) == 0 || r.flights >= togetherLimit && !late {
-		return nil
+	if !r.ready() && !(late && len(r.waiting) > 0) {
+		return nil, 0
 	}
-	r.flights++
 	taken := make(map[string]bool, len(r.waiting))
 	operations := 0
 	r.waiting = slices.DeleteFunc(r.waiting, func(m *passenger) bool {
@@ -147,34 +181,36 @@ func (r *route) next(late bool) (batch []*passenger) {
 		r.overdue.Stop()
 	}
 	slices.SortStableFunc(batch, func(a, b *passenger) int { return min(len(a.Apart), 1) - min(len(b.Apart), 1) })
-	return batch
+	return batch, r.take(len(batch))
 }
 
 // land is called when a request is no longer under way.
-func (r *route) land() {
+func (r *route) land(number int64) {
 	r.mu.Lock()
-	r.flights--
+	if i := slices.IndexFunc(r.flights, func(f flight) bool { return f.number == number }); i >= 0 {
+		r.remove(i)
+	}
 	r.mu.Unlock()
 	r.depart(false)
 }
 
-// depart sends the next batch, if there is one.
+// depart sends the next batch, if it is time for one.
 func (r *route) depart(late bool) {
-	batch := r.next(late)
+	batch, number := r.next(late)
 	if batch == nil {
 		return
 	}
 	s := r.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.spawn(func(context.Context) { r.fly(batch) }) // or else those who wait find out by themselves
+	s.spawn(func(context.Context) { r.fly(batch, number) }) // or else those who wait find out by themselves
 }
 
 // fly makes one request of all of batch. It goes on when those who wait for it have given up:
 // some of them may not have.
-func (r *route) fly(batch []*passenger) {
+func (r *route) fly(batch []*passenger, number int64) {
 	s := r.session
-	defer r.land()
+	defer r.land(number)
 	answers := make([]*clientv3.TxnResponse, len(batch))
 	_, err := attempt(context.Background(), s.ctx, longAttempt, func(ctx context.Context) (err error) {
 		if len(batch) == 1 {
