@@ -134,6 +134,11 @@ func (r *runner) cell(ctx context.Context, w workload, param int, t target) ([]f
 	c := &cell{target: t, options: r.options, name: fmt.Sprintf("bench-%d", r.cells), param: param}
 	r.mu.Unlock()
 
+	if s, ok := t.server.(tidier); ok {
+		if err := s.tidy(ctx); err != nil {
+			return nil, err
+		}
+	}
 	limited, cancel := context.WithTimeout(ctx, r.options.timeout)
 	defer cancel()
 	type result struct {

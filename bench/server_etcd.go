@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -30,3 +31,9 @@ func (s *etcdServer) Name() string     { return etcdName(s.layout) }
 func (s *etcdServer) Backend() Backend { return Etcd }
 func (s *etcdServer) Layout() layout   { return s.layout }
 func (s *etcdServer) Close() error     { return s.cluster.Close() }
+
+// tidy forgets the history, or else the space that embedtest gives its etcd would soon be full.
+func (s *etcdServer) tidy(ctx context.Context) error {
+	_, err := s.cluster.Compact(ctx)
+	return err
+}
