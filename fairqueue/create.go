@@ -61,17 +61,15 @@ func (t *Ticket) absent() clientv3.Cmp { return createdAt(t.me.key, 0) }
 // conditions as well: there an earlier attempt is looked for only if there was one.
 func create(ctx context.Context, tickets []*Ticket, try bool, conditions []clientv3.Cmp, then []clientv3.Op) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
 	s := tickets[0].session
-	request := session.Transaction{If: conditions, Then: then, Apart: string(tickets[0].queue.space), Likely: !try}
-	err = s.Call(ctx, func(ctx context.Context) (err error) {
-		answer, err = commit(ctx, s, request, len(tickets))
-		if session.Doubtful(err) {
-			request.Likely = false // it may find itself
-			for _, t := range tickets {
-				t.unanswered++
-			}
-		}
-		return err
+	answer, doubts, err := s.Commit(ctx, session.Transaction{
+		If: conditions, Then: then, Likely: !try,
+		Apart: string(tickets[0].queue.space),
+		// What is about several tickets stands in several queues, and may be as large as a transaction can be.
+		Alone: len(tickets) > 1,
 	})
+	for _, t := range tickets {
+		t.unanswered += doubts
+	}
 	if err != nil {
 		for _, t := range tickets {
 			t.forget()
@@ -109,15 +107,6 @@ func create(ctx context.Context, tickets []*Ticket, try bool, conditions []clien
 		return nil, 0, false, err
 	}
 	return nil, answer.Header.Revision, true, findAgain(tickets, answer)
-}
-
-// commit sends what concerns that many tickets. What is about several goes out alone: it stands
-// in several queues, and may be as large as a transaction can be.
-func commit(ctx context.Context, s *session.Session, t session.Transaction, tickets int) (*clientv3.TxnResponse, error) {
-	if tickets > 1 {
-		return s.Client().Txn(ctx).If(t.If...).Then(t.Then...).Else(t.Else...).Commit()
-	}
-	return s.Commit(ctx, t)
 }
 
 // findAgain looks for the tickets of an earlier attempt where a later one found some key

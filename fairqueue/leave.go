@@ -25,16 +25,8 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 		guards[i], deletes[i] = t.Guard(), clientv3.OpDelete(t.me.key)
 	}
 	s := tickets[0].session
-	var found, doubtful bool
-	err := s.Call(ctx, func(ctx context.Context) error {
-		answer, err := commit(ctx, s, session.Transaction{If: guards, Then: deletes, Likely: !doubtful}, len(tickets))
-		if err != nil {
-			doubtful = doubtful || session.Doubtful(err)
-			return err
-		}
-		found = answer.Succeeded
-		return nil
-	})
+	answer, doubts, err := s.Commit(ctx, session.Transaction{If: guards, Then: deletes, Likely: true, Alone: len(tickets) > 1})
+	found := err == nil && answer.Succeeded
 	for _, t := range tickets {
 		if err != nil || !found && len(tickets) > 1 {
 			t.discard() // one may be gone, and the others not
@@ -42,7 +34,7 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 			t.forget()
 		}
 	}
-	if err == nil && !found && !doubtful {
+	if err == nil && !found && doubts == 0 {
 		return ErrGone
 	}
 	return err

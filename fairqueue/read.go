@@ -19,11 +19,7 @@ type list struct {
 // read makes one request of the given reads, whose answers are all true at the revision
 // that it returns.
 func read(ctx context.Context, s *session.Session, reads ...clientv3.Op) (lists []list, revision int64, err error) {
-	var answer *clientv3.TxnResponse
-	err = s.Call(ctx, func(ctx context.Context) (err error) {
-		answer, err = s.Commit(ctx, session.Transaction{Then: reads})
-		return err
-	})
+	answer, _, err := s.Commit(ctx, session.Transaction{Then: reads})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -39,10 +39,14 @@ const (
 // As op may be run several times, it must be repeatable; see [Doubtful] for
 // what its error says about writes. Safe for concurrent use.
 func (s *Session) Call(ctx context.Context, op func(context.Context) error) error {
+	return s.call(ctx, func(limit time.Duration) (timedOut bool, err error) { return attempt(ctx, s.ctx, limit, op) })
+}
+
+func (s *Session) call(ctx context.Context, try func(limit time.Duration) (timedOut bool, err error)) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	err := attempts(ctx, s.ctx, op)
+	err := repeat(ctx, s.ctx, try)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		s.lose(err)
 	}
@@ -117,7 +121,12 @@ type unsure struct{ error }
 func (u unsure) Unwrap() error { return u.error }
 
 // attempts is Call without a session: until ctx or life ends.
-func attempts(ctx, life context.Context, op func(context.Context) error) (err error) {
+func attempts(ctx, life context.Context, op func(context.Context) error) error {
+	return repeat(ctx, life, func(limit time.Duration) (timedOut bool, err error) { return attempt(ctx, life, limit, op) })
+}
+
+// repeat tries until there is an answer, or ctx or life ends. Each try has a limit of its own.
+func repeat(ctx, life context.Context, try func(limit time.Duration) (timedOut bool, err error)) (err error) {
 	limit, pause := firstAttempt, firstPause
 	doubt := false
 	defer func() {
@@ -126,7 +135,7 @@ func attempts(ctx, life context.Context, op func(context.Context) error) (err er
 		}
 	}()
 	for {
-		timedOut, err := attempt(ctx, life, limit, op)
+		timedOut, err := try(limit)
 		if err == nil {
 			return nil
 		}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,11 +19,15 @@ type Transaction struct {
 	Apart string
 
 	// Likely says that If is expected to hold, as for a key of one's own. Together with others,
-	// such a transaction costs etcd less if it does, and otherwise all of them a second request.
+	// such a transaction costs etcd less if it does, and otherwise all of them a second request. After
+	// an attempt that was not answered it is not expected any more.
 	Likely bool
+
+	// Alone keeps a transaction from going out together with others.
+	Alone bool
 }
 
-// Commit makes one attempt at t, for use within [Session.Call]. It may go out together with
+// Commit is [Session.Call] for t, which must be repeatable. It may go out together with
 // transactions of other goroutines that use the session: while four are under way, what comes
 // collects. It goes out as one request when nothing is under way any more, or when as many have
 // collected as are, in no more than three requests; or after 100 ms, and what has been under way that
@@ -35,26 +40,45 @@ type Transaction struct {
 // What only reads, without a condition, is counted and collects apart from the rest, and what any
 // member may answer (serializable) apart from what the quorum is asked; so reads are no raft entry
 // whoever they go out with, up to 64 of them. A single read is a plain range. One that costs etcd much
-// keeps those waiting that it goes out with, so it is better made without Commit.
+// keeps those waiting that it goes out with, so it had better go alone.
 //
-// Values of ctx, as for tracing, do not travel with what goes out together, whose answers share a header.
-//
-// If ctx ends before the request was sent, the error is not [Doubtful]; otherwise it is, and
-// the request goes on. Safe for concurrent use.
-func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, err error) {
+// Doubts tells how many attempts were sent and not answered: each may have taken effect, or
+// may yet. Values of ctx, as for tracing, do not travel with what goes out together, whose answers
+// share a header. Safe for concurrent use.
+func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, doubts int, err error) {
+	err = s.call(ctx, func(limit time.Duration) (timedOut bool, err error) {
+		timedOut, answer, err = s.tryCommit(ctx, limit, t)
+		if Doubtful(err) {
+			doubts++
+			t.Likely = false // it may find itself
+		}
+		return timedOut, err
+	})
+	return answer, doubts, err
+}
+
+// tryCommit makes one attempt at t. Those that go out together need no limit of their own: they wait
+// for 100 ms at most, and then the request has one.
+func (s *Session) tryCommit(ctx context.Context, limit time.Duration, t Transaction) (timedOut bool, answer *clientv3.TxnResponse, err error) {
+	alone := func(ctx context.Context) error {
+		answer, err = s.commit(ctx, t)
+		return err
+	}
 	r := s.routes.of(t)
-	p, number := r.board(t)
+	p, number := r.board(t, limit)
 	if p == nil {
 		defer r.land(number)
-		return s.commit(ctx, t)
+		timedOut, err = attempt(ctx, s.ctx, limit, alone)
+		return timedOut, answer, err
 	}
 	r.depart(false)
 	select {
 	case <-p.answered:
 		if p.again {
-			return s.commit(ctx, t)
+			timedOut, err = attempt(ctx, s.ctx, limit, alone)
+			return timedOut, answer, err
 		}
-		return p.answer, p.err
+		return p.timedOut, p.answer, p.err
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-s.ctx.Done():
@@ -63,7 +87,7 @@ func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.T
 	if r.withdraw(p) {
 		err = unsent{err}
 	}
-	return nil, err
+	return false, nil, err
 }
 
 func (s *Session) commit(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {

@@ -47,6 +47,7 @@ func keysOf(r *etcdserverpb.TxnRequest) []string {
 // committing is a Commit under way.
 type committing struct {
 	answer *clientv3.TxnResponse
+	doubts int
 	err    error
 	took   time.Duration
 }
@@ -60,10 +61,7 @@ func commits(ctx context.Context, s *session.Session, all ...session.Transaction
 		results = append(results, c)
 		start := time.Now()
 		working.Go(func() {
-			c.err = s.Call(ctx, func(ctx context.Context) (err error) {
-				c.answer, err = s.Commit(ctx, t)
-				return err
-			})
+			c.answer, c.doubts, c.err = s.Commit(ctx, t)
 			c.took = time.Since(start)
 		})
 		synctest.Wait() // the next one comes later
@@ -343,10 +341,8 @@ func TestWhoGivesUpBeforeTheRequestIsSentKnows(t *testing.T) {
 		all := removals(f, s, "a", 2)
 		doubts := make(chan bool, 1)
 		go func() {
-			doubts <- session.Doubtful(s.Call(ctx, func(ctx context.Context) error {
-				_, err := s.Commit(ctx, all[0])
-				return err
-			}))
+			_, n, err := s.Commit(ctx, all[0])
+			doubts <- n > 0 || session.Doubtful(err)
 		}()
 		synctest.Wait()
 		results, waitForAll := commits(context.Background(), s, all[1])
@@ -369,7 +365,7 @@ func TestWhoGivesUpUnderWayIsInDoubtAndTheOthersAreNotHurt(t *testing.T) {
 		all := removals(f, s, "a", 2)
 		doubts := make(chan error, 1)
 		go func() {
-			_, err := s.Commit(ctx, all[0])
+			_, _, err := s.Commit(ctx, all[0])
 			doubts <- err
 		}()
 		results, waitForAll := commits(context.Background(), s, all[1])
@@ -399,6 +395,7 @@ func TestALostAnswerLeavesAllInDoubtAndAllTryAgain(t *testing.T) {
 		for _, r := range results {
 			require.NoError(t, r.err)
 			require.False(t, r.answer.Succeeded, "the first attempt did it")
+			require.Equal(t, 1, r.doubts)
 			require.Less(t, r.took, 4*time.Second)
 		}
 	})
@@ -411,7 +408,7 @@ func TestTheEndOfTheSessionEndsACommitOnItsOwn(t *testing.T) {
 		wait := busy(f, s)
 		result := make(chan error, 1)
 		go func() {
-			_, err := s.Commit(context.Background(), removals(f, s, "a", 1)[0])
+			_, _, err := s.Commit(context.Background(), removals(f, s, "a", 1)[0])
 			result <- err
 		}()
 		synctest.Wait()

@@ -37,10 +37,12 @@ const (
 // passenger is a transaction that waits to go out, or is under way with others.
 type passenger struct {
 	Transaction
+	limit time.Duration // of the attempt
 
 	answered chan struct{} // closed when what follows is there
 	answer   *clientv3.TxnResponse
 	err      error
+	timedOut bool
 	again    bool // it has to go alone
 }
 
@@ -88,11 +90,11 @@ func (r *routes) of(t Transaction) *route {
 }
 
 // board says to go at once, as the only one of a flight of that number, or returns the passenger that t has become.
-func (r *route) board(t Transaction) (p *passenger, number int64) {
+func (r *route) board(t Transaction, limit time.Duration) (p *passenger, number int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.overlook()
-	room := r.aboard < aloneLimit && len(r.waiting) == 0 || depth(t.If, t.Then, t.Else) > r.largest()
+	room := t.Alone || r.aboard < aloneLimit && len(r.waiting) == 0 || depth(t.If, t.Then, t.Else) > r.largest()
 	if !room && t.Apart != "" && len(r.flights) < apartLimit {
 		// It could not go out together with the one that waits already.
 		room = slices.ContainsFunc(r.waiting, func(m *passenger) bool { return m.Apart == t.Apart })
@@ -100,7 +102,7 @@ func (r *route) board(t Transaction) (p *passenger, number int64) {
 	if room {
 		return nil, r.take(1)
 	}
-	p = &passenger{Transaction: t, answered: make(chan struct{})}
+	p = &passenger{Transaction: t, limit: limit, answered: make(chan struct{})}
 	if r.waiting = append(r.waiting, p); len(r.waiting) == 1 {
 		r.patience(func() { r.depart(true) })
 	}
@@ -206,13 +208,17 @@ func (r *route) depart(late bool) {
 	s.spawn(func(context.Context) { r.fly(batch, number) }) // or else those who wait find out by themselves
 }
 
-// fly makes one request of all of batch. It goes on when those who wait for it have given up:
-// some of them may not have.
+// fly makes one request of all of batch, for as long as the most patient of them would wait. It goes
+// on when those who wait for it have given up: some of them may not have.
 func (r *route) fly(batch []*passenger, number int64) {
 	s := r.session
 	defer r.land(number)
 	answers := make([]*clientv3.TxnResponse, len(batch))
-	_, err := attempt(context.Background(), s.ctx, longAttempt, func(ctx context.Context) (err error) {
+	var limit time.Duration
+	for _, m := range batch {
+		limit = max(limit, m.limit)
+	}
+	timedOut, err := attempt(context.Background(), s.ctx, limit, func(ctx context.Context) (err error) {
 		if len(batch) == 1 {
 			answers[0], err = s.commit(ctx, batch[0].Transaction)
 			return err
@@ -229,6 +235,7 @@ func (r *route) fly(batch []*passenger, number int64) {
 		}
 	}
 	for i, m := range batch {
+		m.timedOut = timedOut
 		switch m.err = err; {
 		case refused:
 			m.again = true

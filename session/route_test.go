@@ -263,7 +263,7 @@ func TestReadsTogetherWriteNothing(t *testing.T) {
 	var working sync.WaitGroup
 	read := func(ops ...clientv3.Op) {
 		working.Go(func() {
-			answer, err := s.Commit(t.Context(), session.Transaction{Then: ops})
+			answer, _, err := s.Commit(t.Context(), session.Transaction{Then: ops})
 			if err != nil || len(answer.Responses) != len(ops) || answer.Responses[0].GetResponseRange().Count != 1 {
 				t.Errorf("answer %v, error %v", answer, err)
 			}
