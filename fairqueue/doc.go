@@ -23,7 +23,7 @@
 //     creates it can be under way. A join that is tried again finds itself.
 //  4. A waiter waits for one that it has seen, at a revision from which it has
 //     been watching: between the look and the watch nothing can slip through. A watch that another
-//     has used counts from the last that the other heard of it.
+//     has used counts from what that one knew when it was done with it.
 //  5. No single event is needed. A waiter looks again after any trouble with its
 //     watch and from time to time without a reason, 10 s by default (WithRecheck).
 //  6. Wait returns nil only if at some revision since the call of Join the ticket
@@ -80,8 +80,9 @@
 //	operation                          round trips                        raft entries
 //	join when free                     1                                  1
 //	join and wait, at most 64 tickets  join, watch, 1 one-key read, look  1
-//	  behind a name that the session   join, look                         1
-//	  has waited for within a second
+//	  within a second of such a wait   join, look                         1
+//	  for the same name, that ended
+//	  with its event
 //	  more tickets                     one look more, which waiters of    1
 //	                                   one session share
 //	    when they shared it            reads of up to 64 keys in one

@@ -117,13 +117,24 @@ func (w *watcher) await(ctx context.Context, o obstacle, seen int64) (news, erro
 }
 
 // watch is await with one watch, whose failure is an error.
-func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (n news, err error) {
+func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, error) {
 	limit := min(o.patience(firstCreation)<<min(w.failures, 4), longCreation)
-	watch, err := w.session.Watch(ctx, limit, o.name(), o.first, o.options()...)
-	if err != nil {
-		return news{}, err
+	for {
+		watch, err := w.session.Watch(ctx, limit, o.name(), o.first, o.options()...)
+		if err != nil {
+			return news{}, err
+		}
+		w.stream = watch.Stream
+		n, err := w.listen(ctx, o, watch, seen)
+		if !errors.Is(err, errEnded) || !watch.Kept {
+			return n, err
+		}
+		w.mistrust() // it had ended before, and what else was kept of its stream has too
 	}
-	w.stream = watch.Stream
+}
+
+// listen waits for what watch tells.
+func (w *watcher) listen(ctx context.Context, o obstacle, watch *session.Watch, seen int64) (n news, err error) {
 	heard := false // of all that the watch has told so far
 	defer func() {
 		if heard {
@@ -140,12 +151,16 @@ func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (n news, er
 			return news{}, err
 		}
 		if !stands {
-			heard = true
+			heard = !watch.Kept // or nothing would ever show that it is silent
 			return news{revision: at, changed: true}, nil
 		}
 		seen = at
 	}
-	silence := time.NewTimer(around(o.patience(w.recheck)))
+	recheck := o.patience(w.recheck)
+	if watch.Kept {
+		recheck = min(w.recheck, firstCreation) // a new one would have had to answer by then
+	}
+	silence := time.NewTimer(around(recheck))
 	defer silence.Stop()
 	for {
 		select {
@@ -155,12 +170,14 @@ func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (n news, er
 				return n, nil
 			}
 			if err := response.Err(); !ok || err != nil {
-				return news{}, errors.Join(errors.New("the watch ended"), err)
+				return news{}, errors.Join(errEnded, err)
 			}
 		case <-silence.C:
 			return news{revision: seen, silent: true}, nil
 		case <-ctx.Done():
 			return news{}, ctx.Err()
+		case <-w.session.Done():
+			return news{}, w.session.Err()
 		}
 	}
 }

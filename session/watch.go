@@ -21,7 +21,8 @@ const (
 
 // Watch is a watch on behalf of a session, for one goroutine, which stops or keeps it.
 type Watch struct {
-	// Events is closed when the watch cannot go on, or the session ends.
+	// Events is closed when the watch cannot go on. That the session ends it may not tell, if the
+	// network is silent: look at Done as well.
 	Events clientv3.WatchChan
 
 	// From is a revision after which nothing is left out that happens and was asked for.
@@ -30,14 +31,18 @@ type Watch struct {
 	// Stream is the number of its stream, for LeaveStream.
 	Stream int64
 
+	// Kept says that somebody else has used it before. So it may have ended since, or be silent:
+	// nothing has been heard of it just now, as of a new one.
+	Kept bool
+
 	session *Session
 	name    string
 	stop    context.CancelFunc
 	since   time.Time // when it was kept
 }
 
-// Watch watches key from now on. It returns when the watch stands: one round trip, and none
-// if one of the same name has been kept. Names are the caller's; an empty one is not kept.
+// Watch watches key from now on. It returns when the watch stands, one round trip, or at once one
+// of the same name that has been kept. Names are the caller's; an empty one is not kept.
 //
 // An error says that ctx, the session or limit ended before, or what etcd said; later watches use
 // another stream. Once the watch stands, ctx does not matter any more. Of its
@@ -65,14 +70,17 @@ func (s *Session) Watch(ctx context.Context, limit time.Duration, name, key stri
 	created, ok := <-w.Events
 	inTime := tooLong.Stop()
 	err := created.Err()
-	if given() && inTime && ok && err == nil && s.ctx.Err() == nil {
+	stands := inTime && ok && err == nil
+	if given() && stands && s.ctx.Err() == nil {
 		w.From = created.Header.Revision
 		return w, nil
 	}
 	stop()
-	// It may be the stream's fault: it is silent, or keeps the token that it was opened with, and
-	// carries no new watches when that has expired.
-	s.LeaveStream(w.Stream)
+	if !stands {
+		// It may be the stream's fault: it is silent, or keeps the token that it was opened with, and
+		// carries no new watches when that has expired.
+		s.LeaveStream(w.Stream)
+	}
 	switch {
 	case s.ctx.Err() != nil:
 		return nil, context.Cause(s.ctx)
@@ -94,7 +102,7 @@ func (w *Watch) Stop() { w.stop() }
 // a watch and begin the next costs a client and etcd about as much as a write does; more if there is no other, since
 // the stream ends with its last watch. A session keeps 64, the latest.
 func (w *Watch) Keep(until int64) {
-	w.From, w.since = max(w.From, until), time.Now()
+	w.From, w.since, w.Kept = max(w.From, until), time.Now(), true
 	s := w.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
