@@ -50,8 +50,14 @@ func (s *Session) call(ctx context.Context, try func(limit time.Duration) (timed
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		s.lose(err)
 	}
-	if err != nil && s.Err() != nil {
-		return s.Err()
+	if ended := s.Err(); err != nil && ended != nil {
+		switch {
+		case errors.As(err, new(unsent)):
+			return unsent{ended}
+		case Doubtful(err):
+			return unsure{ended}
+		}
+		return ended
 	}
 	return err
 }

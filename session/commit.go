@@ -14,8 +14,8 @@ type Transaction struct {
 	Then, Else []clientv3.Op
 
 	// Apart keeps transactions apart from others with the same one, if it is not empty: they
-	// must not take effect at the same revision. Those without one come first where several go
-	// out together, so the others see what they did.
+	// must not take effect at the same revision. So up to 128 may be under way. Those without one come
+	// first where several go out together, so the others see what they did.
 	Apart string
 
 	// Likely says that If is expected to hold, as for a key of one's own. Together with others,
@@ -23,17 +23,19 @@ type Transaction struct {
 	// an attempt that was not answered it is not expected any more.
 	Likely bool
 
-	// Alone keeps a transaction from going out together with others.
+	// Alone keeps a transaction from going out together with others. So it does not wait, but others
+	// may have to until it has been answered.
 	Alone bool
 }
 
-// Commit is [Session.Call] for t, which must be repeatable. It may go out together with
+// Commit is [Session.Call] for t, which must be repeatable, and not be changed before the session is
+// over. It may go out together with
 // transactions of other goroutines that use the session: while four are under way, what comes
 // collects. It goes out as one request when nothing is under way any more, or when as many have
 // collected as are, in no more than three requests; or after 100 ms, and what has been under way that
-// long does not count, so that an endpoint that is silent keeps nobody. In one request there are no more
+// long does not count, since its endpoint may be silent. In one request there are no more
 // than 64, and of their operations no more than 64 on the way to each transaction within it, added up.
-// Whoever comes while there are fewer than four does not wait. The answer is what
+// Nobody waits for fewer than four. The answer is what
 // it would be for t alone, and so is the error: what etcd refuses as a whole is asked for
 // again by each on its own. No two of them may write the same key.
 //
@@ -57,9 +59,11 @@ func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.T
 	return answer, doubts, err
 }
 
-// tryCommit makes one attempt at t. Those that go out together need no limit of their own: they wait
-// for 100 ms at most, and then the request has one.
+// tryCommit makes one attempt at t.
 func (s *Session) tryCommit(ctx context.Context, limit time.Duration, t Transaction) (timedOut bool, answer *clientv3.TxnResponse, err error) {
+	if ctx.Err() != nil {
+		return false, nil, unsent{ctx.Err()}
+	}
 	alone := func(ctx context.Context) error {
 		answer, err = s.commit(ctx, t)
 		return err
@@ -72,6 +76,8 @@ func (s *Session) tryCommit(ctx context.Context, limit time.Duration, t Transact
 		return timedOut, answer, err
 	}
 	r.depart(false)
+	tooLong := time.NewTimer(limit) // that of the request may be longer
+	defer tooLong.Stop()
 	select {
 	case <-p.answered:
 		if p.again {
@@ -79,15 +85,17 @@ func (s *Session) tryCommit(ctx context.Context, limit time.Duration, t Transact
 			return timedOut, answer, err
 		}
 		return p.timedOut, p.answer, p.err
+	case <-tooLong.C:
+		timedOut, err = true, context.DeadlineExceeded
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-s.ctx.Done():
 		err = context.Cause(s.ctx)
 	}
 	if r.withdraw(p) {
-		err = unsent{err}
+		return timedOut, nil, unsent{err}
 	}
-	return false, nil, err
+	return timedOut, nil, unsure{err}
 }
 
 func (s *Session) commit(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {

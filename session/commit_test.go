@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,8 +137,35 @@ func TestTransactionsThatMustStayApartDo(t *testing.T) {
 		for _, r := range results {
 			require.NoError(t, r.err)
 		}
-		require.ElementsMatch(t, [][]string{{"a3", "a5", "a0", "a2"}, {"a1"}, {"a4"}}, f.sent()[session.AloneLimit:],
-			"those without a reason to stay apart come first, the others in order")
+		require.Equal(t, [][]string{{"a0"}, {"a3", "a1", "a2"}, {"a5", "a4"}}, f.sent()[session.AloneLimit:],
+			"nobody waits for one to stay apart from; those without such a reason come first, the others in order")
+	})
+}
+
+// As when very many goroutines of one session join one queue.
+func TestThoseWhoStayApartAreLimitedEvenIfEtcdIsSlow(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		var away, most atomic.Int64
+		f.set(func(f *fake) {
+			f.txn = func(ctx context.Context, do func() error) error {
+				most.Store(max(most.Load(), away.Add(1)))
+				defer away.Add(-1)
+				return late(time.Second)(ctx, do)
+			}
+		})
+		all := removals(f, s, "a", 300)
+		for i := range all {
+			all[i].Apart = "x"
+		}
+		results, wait := commits(context.Background(), s, all...)
+		wait()
+		for _, r := range results {
+			require.NoError(t, r.err)
+			require.LessOrEqual(t, r.took, 5*time.Second)
+		}
+		require.GreaterOrEqual(t, most.Load(), int64(128))
+		require.LessOrEqual(t, most.Load(), int64(128+5000/100), "one more for each 100 ms without an answer")
 	})
 }
 
@@ -208,6 +236,48 @@ func TestAsManyAsAreUnderWayNeedNotWaitForThem(t *testing.T) {
 		for _, r := range append(results, more...) {
 			require.NoError(t, r.err)
 		}
+	})
+}
+
+// Promise 10: when those under way are overdue, there is room for more than one request.
+func TestThoseWhoHaveWaitedForASilentRequestLeaveTogether(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = lost })
+		wait := busy(f, s)
+		f.set(func(f *fake) { f.txn = late(time.Second) })
+		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 192)...)
+		waitForAll()
+		for _, r := range results {
+			require.NoError(t, r.err)
+			require.Equal(t, 1100*time.Millisecond, r.took)
+		}
+		wait()
+	})
+}
+
+// Promise 10: somebody on a third attempt is given more time than those who travel with it.
+func TestTheLimitOfAnAttemptIsTheCallersOwn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f, session.WithTTL(time.Hour))
+		f.set(func(f *fake) { f.txn = lost })
+		patient, waitForIt := commits(context.Background(), s, removals(f, s, "patient", 1)...)
+		time.Sleep(9*time.Second - 50*time.Millisecond) // virtual; its third attempt is about to begin
+		wait := busy(f, s)
+		time.Sleep(40 * time.Millisecond)
+		all, waitForAll := commits(context.Background(), s, removals(f, s, "a", 3)...)
+		time.Sleep(time.Second)
+		require.Contains(t, f.sent(), []string{"a0", "a1", "a2", "patient0"}, "they are under way together")
+		f.set(func(f *fake) { f.txn = nil })
+		waitForAll()
+		for _, r := range all {
+			require.NoError(t, r.err)
+			require.Less(t, r.took, 4*time.Second)
+			require.Equal(t, 1, r.doubts)
+		}
+		waitForIt()
+		require.Greater(t, patient[0].took, 20*time.Second)
+		wait()
 	})
 }
 
@@ -399,6 +469,28 @@ func TestALostAnswerLeavesAllInDoubtAndAllTryAgain(t *testing.T) {
 			require.Less(t, r.took, 4*time.Second)
 		}
 	})
+}
+
+// R2: the lease is gone, which says nothing about what was under way.
+func TestTheLossOfTheSessionLeavesInDoubtWhatWasUnderWay(t *testing.T) {
+	for _, others := range []int{0, session.AloneLimit} {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f)
+			f.set(func(f *fake) { f.txn = unheard })
+			_, wait := commits(context.Background(), s, removals(f, s, "busy", others)...)
+			results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 2)...)
+			time.Sleep(200 * time.Millisecond) // virtual
+			f.set(func(f *fake) { f.renew = refused(rpctypes.ErrLeaseNotFound) })
+			require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
+			waitForAll()
+			for _, r := range results {
+				require.ErrorIs(t, r.err, session.ErrLost)
+				require.Equal(t, 1, r.doubts)
+				require.True(t, session.Doubtful(r.err))
+			}
+			wait()
+		})
+	}
 }
 
 func TestTheEndOfTheSessionEndsACommitOnItsOwn(t *testing.T) {

@@ -25,5 +25,5 @@ func (s *Session) Sweeping() bool {
 // SystemClock is the clock of sessions that are not told otherwise.
 func SystemClock() func() time.Duration { return systemClock() }
 
-// AloneLimit is how many requests may be under way before others collect.
+// AloneLimit is how many transactions may be under way before others collect.
 const AloneLimit = aloneLimit

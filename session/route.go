@@ -19,8 +19,7 @@ const (
 	// would leave less to collect.
 	togetherLimit = 4
 
-	// apartLimit is how many may be under way when one goes out alone that must stay apart from
-	// one that waits.
+	// apartLimit is how many requests may be under way when those go out who cannot go together.
 	apartLimit = 128
 
 	// operationLimit is etcd's default, which it counts along each path into nested
@@ -62,10 +61,13 @@ type route struct {
 	flights    []flight // the oldest first, without those that are overdue
 	last       int64    // number of a flight
 	aboard     int      // of all of them
+	away       int      // requests that are not answered, overdue or not
 	waiting    []*passenger
-	limit      int         // of a batch
-	operations int         // how many a request may have
-	overdue    *time.Timer // runs while somebody waits; nil until somebody has
+	apart      map[string]int // of those: how many there are of each
+	alike      int            // how many have to stay apart from one that came before
+	limit      int            // of a batch
+	operations int            // how many a request may have
+	overdue    *time.Timer    // runs while somebody waits; nil until somebody has
 }
 
 // routes are by what must not go out together: a read with a write would be a raft entry, and one that
@@ -76,6 +78,7 @@ func (r *routes) start(s *Session) {
 	for _, one := range []*route{&r.writes, &r.reads, &r.local} {
 		one.session, one.limit, one.operations = s, batchLimit, operationLimit
 		one.reads = one != &r.writes
+		one.apart = make(map[string]int)
 	}
 }
 
@@ -94,19 +97,28 @@ func (r *route) board(t Transaction, limit time.Duration) (p *passenger, number 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.overlook()
-	room := t.Alone || r.aboard < aloneLimit && len(r.waiting) == 0 || depth(t.If, t.Then, t.Else) > r.largest()
-	if !room && t.Apart != "" && len(r.flights) < apartLimit {
-		// It could not go out together with the one that waits already.
-		room = slices.ContainsFunc(r.waiting, func(m *passenger) bool { return m.Apart == t.Apart })
-	}
-	if room {
+	if t.Alone || r.aboard < aloneLimit && len(r.waiting) == 0 || depth(t.If, t.Then, t.Else) > r.largest() {
 		return nil, r.take(1)
 	}
 	p = &passenger{Transaction: t, limit: limit, answered: make(chan struct{})}
-	if r.waiting = append(r.waiting, p); len(r.waiting) == 1 {
+	r.waiting = append(r.waiting, p)
+	r.count(p, 1)
+	if len(r.waiting) == 1 {
 		r.patience(func() { r.depart(true) })
 	}
 	return p, 0
+}
+
+// count keeps account of those who wait and have to stay apart.
+func (r *route) count(p *passenger, change int) {
+	if p.Apart == "" {
+		return
+	}
+	before := r.apart[p.Apart]
+	if r.apart[p.Apart] = before + change; r.apart[p.Apart] == 0 {
+		delete(r.apart, p.Apart)
+	}
+	r.alike += max(before+change-1, 0) - max(before-1, 0)
 }
 
 // take counts a request as under way.
@@ -114,6 +126,7 @@ func (r *route) take(aboard int) (number int64) {
 	r.last++
 	r.flights = append(r.flights, flight{r.last, time.Now(), aboard})
 	r.aboard += aboard
+	r.away++
 	return r.last
 }
 
@@ -144,16 +157,24 @@ func (r *route) withdraw(m *passenger) bool {
 	i := slices.Index(r.waiting, m)
 	if i >= 0 {
 		r.waiting = slices.Delete(r.waiting, i, i+1)
+		r.count(m, -1)
 	}
 	return i >= 0
 }
 
 // ready reports whether it is time for those who wait: when nothing is under way, or they are as many
-// as all that are, so that the flights take turns and none goes out nearly empty.
+// as all that are, so that the flights take turns and none goes out nearly empty; or when some
+// have to stay apart anyway.
 func (r *route) ready() bool {
 	r.overlook()
-	n := min(len(r.waiting), r.limit)
-	return n > 0 && (len(r.flights) == 0 || len(r.flights) < togetherLimit && (n == r.limit || n >= r.aboard))
+	n := min(len(r.waiting)-r.alike, r.limit)
+	switch {
+	case n == 0:
+		return false
+	case len(r.flights) == 0, r.alike > 0 && r.away < apartLimit:
+		return true
+	}
+	return len(r.flights) < togetherLimit && (n == r.limit || n >= r.aboard)
 }
 
 // next takes those who go out next, if it is time, or nobody is to wait any longer.
@@ -174,6 +195,7 @@ func (r *route) next(late bool) (batch []*passenger, number int64) {
 		}
 		operations += len(m.Then)
 		taken[m.Apart] = m.Apart != ""
+		r.count(m, -1)
 		batch = append(batch, m)
 		return true
 	})
@@ -189,6 +211,7 @@ func (r *route) next(late bool) (batch []*passenger, number int64) {
 // land is called when a request is no longer under way.
 func (r *route) land(number int64) {
 	r.mu.Lock()
+	r.away--
 	if i := slices.IndexFunc(r.flights, func(f flight) bool { return f.number == number }); i >= 0 {
 		r.remove(i)
 	}
@@ -196,16 +219,14 @@ func (r *route) land(number int64) {
 	r.depart(false)
 }
 
-// depart sends the next batch, if it is time for one.
+// depart sends the next batches, as long as it is time for one.
 func (r *route) depart(late bool) {
-	batch, number := r.next(late)
-	if batch == nil {
-		return
+	for batch, number := r.next(late); batch != nil; batch, number = r.next(false) {
+		s := r.session
+		s.mu.Lock()
+		s.spawn(func(context.Context) { r.fly(batch, number) }) // or else those who wait find out by themselves
+		s.mu.Unlock()
 	}
-	s := r.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.spawn(func(context.Context) { r.fly(batch, number) }) // or else those who wait find out by themselves
 }
 
 // fly makes one request of all of batch, for as long as the most patient of them would wait. It goes
