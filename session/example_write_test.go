@@ -226,7 +226,7 @@ func ExampleSession_Watch() {
 				log.Fatal(response.Err())
 			}
 			end := response.Events[0].Kv.ModRevision
-			fmt.Println("watching from", w.From, "and deleted at", end)
+			fmt.Println("watching from", w.From, "again:", w.Kept, "deleted at", end)
 			w.Keep(end)
 		case <-time.After(10 * time.Second):
 			w.Stop()
@@ -234,9 +234,9 @@ func ExampleSession_Watch() {
 		}
 	}
 	// Output:
-	// watching from 2 and deleted at 3
-	// watching from 3 and deleted at 5
-	// watching from 5 and deleted at 7
+	// watching from 2 again: false deleted at 3
+	// watching from 3 again: true deleted at 5
+	// watching from 5 again: true deleted at 7
 }
 
 // A read of very many keys is no reason to have etcd answer hundreds of them at the same time.
