@@ -17,7 +17,9 @@ type Server interface {
 }
 
 // tidier is a server that keeps what has been deleted until it is told not to.
-type tidier interface{ tidy(ctx context.Context) error }
+type tidier interface {
+	tidy(ctx context.Context) error
+}
 
 // address is where a server listens.
 type address struct{ network, address string }
