@@ -44,7 +44,7 @@ func (s *Session) Call(ctx context.Context, op func(context.Context) error) erro
 
 func (s *Session) call(ctx context.Context, try func(limit time.Duration) (timedOut bool, err error)) error {
 	if err := s.Err(); err != nil {
-		return err
+		return unsent{err}
 	}
 	err := repeat(ctx, s.ctx, try)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -52,10 +52,10 @@ func (s *Session) call(ctx context.Context, try func(limit time.Duration) (timed
 	}
 	if ended := s.Err(); err != nil && ended != nil {
 		switch {
-		case errors.As(err, new(unsent)):
-			return unsent{ended}
 		case Doubtful(err):
 			return unsure{ended}
+		case errors.As(err, new(unsent)):
+			return unsent{ended}
 		}
 		return ended
 	}

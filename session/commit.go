@@ -76,7 +76,7 @@ func (s *Session) tryCommit(ctx context.Context, limit time.Duration, t Transact
 		return timedOut, answer, err
 	}
 	r.depart(false)
-	tooLong := time.NewTimer(limit) // that of the request may be longer
+	tooLong := time.NewTimer(limit + overdue) // the request has its own limit, but that may be longer
 	defer tooLong.Stop()
 	select {
 	case <-p.answered:

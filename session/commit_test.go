@@ -493,6 +493,29 @@ func TestTheLossOfTheSessionLeavesInDoubtWhatWasUnderWay(t *testing.T) {
 	}
 }
 
+// R2: what waits to be sent once more has been sent before.
+func TestAnAttemptThatWasNotSentLeavesTheDoubtOfAnEarlierOne(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = unheard })
+		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 1)...)
+		time.Sleep(2950 * time.Millisecond) // virtual
+		f.set(func(f *fake) { f.txn = lost })
+		wait := busy(f, s)
+		time.Sleep(60 * time.Millisecond)
+		require.NoError(t, s.Close(context.Background()))
+		waitForAll()
+		require.ErrorIs(t, results[0].err, session.ErrClosed)
+		require.Equal(t, 1, results[0].doubts)
+		require.True(t, session.Doubtful(results[0].err))
+		_, doubts, err := s.Commit(context.Background(), removals(f, s, "b", 1)[0])
+		require.ErrorIs(t, err, session.ErrClosed)
+		require.Zero(t, doubts)
+		require.False(t, session.Doubtful(err), "nothing is sent after the end")
+		wait()
+	})
+}
+
 func TestTheEndOfTheSessionEndsACommitOnItsOwn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)

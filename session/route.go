@@ -2,12 +2,10 @@ package session
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -229,74 +227,6 @@ func (r *route) depart(late bool) {
 	}
 }
 
-// fly makes one request of all of batch, for as long as the most patient of them would wait. It goes
-// on when those who wait for it have given up: some of them may not have.
-func (r *route) fly(batch []*passenger, number int64) {
-	s := r.session
-	defer r.land(number)
-	answers := make([]*clientv3.TxnResponse, len(batch))
-	var limit time.Duration
-	for _, m := range batch {
-		limit = max(limit, m.limit)
-	}
-	timedOut, err := attempt(context.Background(), s.ctx, limit, func(ctx context.Context) (err error) {
-		if len(batch) == 1 {
-			answers[0], err = s.commit(ctx, batch[0].Transaction)
-			return err
-		}
-		answers, err = r.commitAll(ctx, batch)
-		return err
-	})
-	refused := err != nil && len(batch) > 1 && !Doubtful(err) && !Passing(err)
-	if len(batch) > 1 && errors.Is(err, rpctypes.ErrTooManyOps) {
-		if r.reads {
-			r.narrow(sum(batch))
-		} else {
-			r.allow(len(batch) / 2)
-		}
-	}
-	for i, m := range batch {
-		m.timedOut = timedOut
-		switch m.err = err; {
-		case refused:
-			m.again = true
-		case err == nil:
-			m.answer = answers[i]
-		}
-		close(m.answered)
-	}
-}
-
-// commitAll makes one request of several transactions, and a second if one of those that were
-// expected to succeed does not, or etcd has a lower limit than usual.
-func (r *route) commitAll(ctx context.Context, passengers []*passenger) ([]*clientv3.TxnResponse, error) {
-	s, room := r.session, operationLimit
-	if !r.reads { // which are never more than that
-		room = r.room()
-	}
-	b := together(passengers, room)
-	answer, err := s.commit(ctx, b.transaction())
-	tooMany := len(b.conditions) > 0 && errors.Is(err, rpctypes.ErrTooManyOps)
-	if tooMany {
-		r.narrow(room)
-	}
-	if tooMany || err == nil && !answer.Succeeded {
-		b = together(passengers, 0)
-		answer, err = s.commit(ctx, b.transaction())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return b.answers(answer), nil
-}
-
-func sum(batch []*passenger) (operations int) {
-	for _, m := range batch {
-		operations += len(m.Then)
-	}
-	return operations
-}
-
 // largest is how many operations one may have that goes out with others, and reads together. It is called
 // with mu held.
 func (r *route) largest() int {
@@ -304,23 +234,4 @@ func (r *route) largest() int {
 		return min(batchLimit, r.operations)
 	}
 	return batchLimit
-}
-
-func (r *route) room() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.operations
-}
-
-// narrow and allow are for an etcd that was started with another limit of operations.
-func (r *route) narrow(tooMany int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.operations = min(r.operations, max(tooMany/2, 1))
-}
-
-func (r *route) allow(limit int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.limit = min(r.limit, limit)
 }
