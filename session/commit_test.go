@@ -506,7 +506,7 @@ func TestAnAttemptThatWasNotSentLeavesTheDoubtOfAnEarlierOne(t *testing.T) {
 		require.NoError(t, s.Close(context.Background()))
 		waitForAll()
 		require.ErrorIs(t, results[0].err, session.ErrClosed)
-		require.Equal(t, 1, results[0].doubts)
+		require.Positive(t, results[0].doubts)
 		require.True(t, session.Doubtful(results[0].err))
 		_, doubts, err := s.Commit(context.Background(), removals(f, s, "b", 1)[0])
 		require.ErrorIs(t, err, session.ErrClosed)
