@@ -44,7 +44,7 @@ func TestWatchesThatHaveEndedWhileTheyWereKeptAreInNobodysWay(t *testing.T) {
 	defer cancel()
 	// Ends the stream of all.
 	ended := readers[0].Session().Client().Watch(ctx, "elsewhere")
-	for range ended { //nolint:revive // until it is closed
+	for range ended { // until it is closed
 	}
 	require.Equal(t, 1, fault.Bites())
 

@@ -81,7 +81,7 @@ func TestWatchesThatAreNotKept(t *testing.T) {
 	s := create(t, c.Client(t))
 	ended := func(w *session.Watch) {
 		t.Helper()
-		for range w.Events { //nolint:revive // until it is closed
+		for range w.Events { // until it is closed
 		}
 	}
 	t.Run("without a name", func(t *testing.T) {
