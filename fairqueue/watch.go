@@ -158,7 +158,7 @@ func (w *watcher) listen(ctx context.Context, o obstacle, watch *session.Watch, 
 	}
 	recheck := o.patience(w.recheck)
 	if watch.Kept {
-		recheck = min(w.recheck, firstCreation) // a new one would have had to answer by then
+		recheck = min(w.recheck, firstCreation) // about when a new one would be given up that does not begin
 	}
 	silence := time.NewTimer(around(recheck))
 	defer silence.Stop()
@@ -185,7 +185,7 @@ func (w *watcher) listen(ctx context.Context, o obstacle, watch *session.Watch, 
 // mistrust makes the next watch use another stream, and so another endpoint.
 func (w *watcher) mistrust() { w.session.LeaveStream(w.stream) }
 
-// ended finds the end of the obstacle in what a watch tells, and whether anything came after it.
+// ended finds the end of the obstacle in what a watch tells, and whether it is the last of that.
 func (o obstacle) ended(response clientv3.WatchResponse) (n news, last bool) {
 	for i, event := range response.Events {
 		if o.ends(event) {

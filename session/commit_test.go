@@ -281,25 +281,6 @@ func TestTheLimitOfAnAttemptIsTheCallersOwn(t *testing.T) {
 	})
 }
 
-// Promise 10: what has not been answered for long is not going to be in a moment.
-func TestASilentRequestDelaysNobodyForASecondTime(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		f.set(func(f *fake) { f.txn = lost })
-		wait := busy(f, s)
-		f.set(func(f *fake) { f.txn = nil })
-		_, waitForAll := commits(context.Background(), s, removals(f, s, "a", 3)...)
-		waitForAll()
-		results, waitForAll := commits(context.Background(), s, removals(f, s, "b", 3)...)
-		waitForAll()
-		for _, r := range results {
-			require.NoError(t, r.err)
-			require.Zero(t, r.took)
-		}
-		wait()
-	})
-}
-
 // Promise 10: a silent endpoint must not keep those waiting who have not been sent yet.
 func TestNobodyWaitsLongForASilentRequest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
@@ -314,6 +295,14 @@ func TestNobodyWaitsLongForASilentRequest(t *testing.T) {
 			require.Equal(t, 100*time.Millisecond, r.took)
 		}
 		require.Equal(t, [][]string{{"a0", "a1", "a2"}}, f.sent()[session.AloneLimit:])
+
+		// What has not been answered for long is not going to be in a moment.
+		results, waitForAll = commits(context.Background(), s, removals(f, s, "b", 3)...)
+		waitForAll()
+		for _, r := range results {
+			require.NoError(t, r.err)
+			require.Zero(t, r.took, "nobody waits for it a second time")
+		}
 		wait()
 	})
 }
