@@ -39,9 +39,9 @@ var tiny = []string{
 
 // With whatever is installed.
 func TestEndToEnd(t *testing.T) {
-	text := bench(t, append(tiny, "-run", "uncontended|hot|local|refused|names|herd|read|crash|floor")...)
+	text := bench(t, append(tiny, "-run", "uncontended|hot|local|refused|names|herd|read|crash")...)
 	for _, want := range []string{
-		"## uncontended", "## hot lock", "## local", "## refused try", "## many names", "## herd", "## read-mostly", "## crash", "## floor",
+		"## uncontended", "## hot lock", "## local", "## refused try", "## many names", "## herd", "## read-mostly", "## crash",
 		"| etcdlock | etcd, 1 member, no fsync |", "| concurrency | etcd, 1 member, no fsync |", "| recipes RWMutex |", "| client-go | in memory |",
 		"| 10 | etcdlock |", "(hot-lock-etcd-1-member-no-fsync.svg)",
 	} {
@@ -59,8 +59,9 @@ func TestThreeMembers(t *testing.T) {
 }
 
 func TestSlowWorkloads(t *testing.T) {
-	text := bench(t, append(tiny, "-peers", "^etcdlock$|client-go", "-run", "clean release|memory")...)
+	text := bench(t, append(tiny, "-peers", "^etcdlock$|client-go|watcher", "-run", "clean release|memory")...)
 	require.Contains(t, text, "## clean release")
+	require.Contains(t, text, "| plain watcher |")
 	require.Contains(t, text, "## memory")
 }
 

@@ -47,7 +47,6 @@ func workloads(o options) []workload {
 		releaseWorkload(),
 		crashWorkload(),
 		memoryWorkload(),
-		floorWorkload(),
 	}
 }
 

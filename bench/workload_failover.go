@@ -8,50 +8,6 @@ import (
 	"time"
 )
 
-// settle is for the waiter's watch to stand. It is longer than 100 ms, because etcd looks
-// after watches that begin in the past, as those of its own package do, only that often.
-const settle = 300 * time.Millisecond
-
-// maxPoll is the longest interval at which a peer on Redis polls.
-const maxPoll = 250 * time.Millisecond
-
-func releaseWorkload() workload {
-	const handovers = 3
-	return workload{
-		name: "clean release",
-		about: fmt.Sprintf("From the call of unlock, or resign, until the only one who has waited for %v to %v is granted; the median of %d.",
-			settle, settle+maxPoll, handovers),
-		kinds:   []Kind{Mutex, Election},
-		metrics: []metric{{name: "hand-over, ms"}},
-		measure: func(ctx context.Context, c *cell) ([]float64, error) {
-			all, err := c.processes(ctx, 2, 2, true)
-			if err != nil {
-				return nil, err
-			}
-			h, err := all[0].Lock(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("lock: %w", err)
-			}
-			var took []float64
-			for i := range handovers {
-				next := lockLater(ctx, all[(i+1)%2])
-				time.Sleep(settle + rand.N(maxPoll)) // not in step with those who poll
-				began := time.Now()
-				if err := h.Unlock(ctx); err != nil {
-					return nil, fmt.Errorf("unlock: %w", err)
-				}
-				g := <-next
-				if g.err != nil {
-					return nil, fmt.Errorf("lock: %w", g.err)
-				}
-				took = append(took, milliseconds(g.at.Sub(began)))
-				h = g.hold
-			}
-			return []float64{quantile(took, 0.5)}, h.Unlock(ctx)
-		},
-	}
-}
-
 func crashWorkload() workload {
 	return workload{
 		name: "crash",
