@@ -111,7 +111,7 @@ func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
 	s := open(t, client)
 	put(t, client, "g/1/694d")
 	g := joinAny(t, s, 1, places(s, 2)...)
-	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(leaving))
+	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(choosing))
 	waiting := waitGroup(t, within(t, patience), g)
 	require.NoError(t, fault.Wait(within(t, patience)))
 	for _, key := range keysUnder(t, client, "g/0") {
@@ -120,6 +120,24 @@ func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
 	fault.Heal()
 	require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
 	eventually(t, "its keys are gone", func() bool { return len(keysUnder(t, client, "g")) == 1 })
+}
+
+// R11: the request that gives up the rest arrives when a name of the rest is somebody else's.
+func TestALateChoiceDoesNotTakeWhatAnotherHolds(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	g := joinAny(t, s, 1, places(s, 2)...)
+	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(choosing))
+	waiting := waitGroup(t, within(t, patience), g)
+	require.NoError(t, fault.Wait(within(t, patience)))
+	requireGranted(t, waiting) // by the next attempt
+	other := hold(t, places(s, 2)[1-g.Chosen()[0]].Queue, fairqueue.Exclusive)
+	before := c.AppliedIndex()
+	fault.Heal()
+	eventually(t, "the late one has arrived", func() bool { return c.AppliedIndex() > before })
+	require.Equal(t, other.Revision(), revisionOf(t, client, other.Key()))
 }
 
 // Never busy while enough are free, however many come together.

@@ -175,6 +175,10 @@ func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
 		require.ErrorIs(t, err, fairqueue.ErrBusy)
 		require.Len(t, keysUnder(t, client, "g"), n)
 		require.NoError(t, tried.Leave(within(t, patience)))
+		one := joinAny(t, s, 1, places(s, n)...)
+		require.NoError(t, one.Wait(within(t, patience)))
+		require.Equal(t, []string{one.Key()}, keysUnder(t, client, "g"))
+		require.NoError(t, one.Leave(within(t, patience)))
 	}
 
 	before := storeRevision(t, client)

@@ -56,7 +56,8 @@ func abandon(tickets []*Ticket) {
 	}
 }
 
-// keep gives up the rest, if those chosen are still there: otherwise ErrGone.
+// keep gives up the rest, if those chosen are still there: otherwise ErrGone. An attempt may arrive
+// when the names of the rest are others' already, so each of them has a guard of its own.
 func keep(ctx context.Context, chosen, rest []*Ticket) error {
 	s := chosen[0].session
 	var guards []clientv3.Cmp
@@ -65,7 +66,7 @@ func keep(ctx context.Context, chosen, rest []*Ticket) error {
 		guards = append(guards, t.Guard())
 	}
 	for _, t := range rest {
-		deletes = append(deletes, clientv3.OpDelete(t.me.key))
+		deletes = append(deletes, clientv3.OpTxn(t.Guards(), []clientv3.Op{clientv3.OpDelete(t.me.key)}, nil))
 	}
 	var found bool
 	err := s.Call(ctx, func(ctx context.Context) error {
