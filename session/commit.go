@@ -35,7 +35,7 @@ type Transaction struct {
 // collected as are, in no more than three requests; or after 100 ms, and what has been under way that
 // long does not count, since its endpoint may be silent. In one request there are no more
 // than 64, and of their operations no more than 64 on the way to each transaction within it, added up.
-// Nobody waits for fewer than four. The answer is what
+// An attempt begins when it goes out. The answer is what
 // it would be for t alone, and so is the error: what etcd refuses as a whole is asked for
 // again by each on its own. No two of them may write the same key.
 //
@@ -76,23 +76,14 @@ func (s *Session) tryCommit(ctx context.Context, limit time.Duration, t Transact
 		return timedOut, answer, err
 	}
 	r.depart(false)
-	tooLong := time.NewTimer(limit + overdue) // the request has its own limit, but that may be longer
-	defer tooLong.Stop()
-	select {
-	case <-p.answered:
-		if p.again {
-			timedOut, err = attempt(ctx, s.ctx, limit, alone)
-			return timedOut, answer, err
-		}
+	timedOut, err = r.wait(ctx, p)
+	switch {
+	case err == nil && p.again:
+		timedOut, err = attempt(ctx, s.ctx, limit, alone)
+		return timedOut, answer, err
+	case err == nil:
 		return p.timedOut, p.answer, p.err
-	case <-tooLong.C:
-		timedOut, err = true, context.DeadlineExceeded
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-s.ctx.Done():
-		err = context.Cause(s.ctx)
-	}
-	if r.withdraw(p) {
+	case r.withdraw(p):
 		return timedOut, nil, unsent{err}
 	}
 	return timedOut, nil, unsure{err}

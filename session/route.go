@@ -34,7 +34,8 @@ const (
 // passenger is a transaction that waits to go out, or is under way with others.
 type passenger struct {
 	Transaction
-	limit time.Duration // of the attempt
+	limit    time.Duration // of the attempt
+	departed time.Time     // zero until then
 
 	answered chan struct{} // closed when what follows is there
 	answer   *clientv3.TxnResponse
@@ -148,6 +149,39 @@ func (r *route) patience(end func()) {
 	}
 }
 
+// wait returns nil when p has been answered, and otherwise why that is not waited for any longer. The attempt
+// begins when p departs. Its request has a limit too, but a fellow's may be longer.
+func (r *route) wait(ctx context.Context, p *passenger) (timedOut bool, err error) {
+	timer := time.NewTimer(p.limit + overdue)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.answered:
+			return false, nil
+		case <-timer.C:
+			left := r.left(p)
+			if left <= 0 {
+				return true, context.DeadlineExceeded
+			}
+			timer.Reset(left)
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-r.session.ctx.Done():
+			return false, context.Cause(r.session.ctx)
+		}
+	}
+}
+
+// left is for how long p has to wait yet, at least.
+func (r *route) left(p *passenger) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.departed.IsZero() {
+		return p.limit + overdue
+	}
+	return time.Until(p.departed.Add(p.limit + overdue))
+}
+
 // withdraw reports whether m has not been sent, and will not be.
 func (r *route) withdraw(m *passenger) bool {
 	r.mu.Lock()
@@ -182,7 +216,7 @@ func (r *route) next(late bool) (batch []*passenger, number int64) {
 	if !r.ready() && !(late && len(r.waiting) > 0) {
 		return nil, 0
 	}
-	taken := make(map[string]bool, len(r.waiting))
+	taken, now := make(map[string]bool, len(r.waiting)), time.Now()
 	operations := 0
 	r.waiting = slices.DeleteFunc(r.waiting, func(m *passenger) bool {
 		if len(batch) == r.limit || taken[m.Apart] {
@@ -194,6 +228,7 @@ func (r *route) next(late bool) (batch []*passenger, number int64) {
 		operations += len(m.Then)
 		taken[m.Apart] = m.Apart != ""
 		r.count(m, -1)
+		m.departed = now
 		batch = append(batch, m)
 		return true
 	})
