@@ -188,8 +188,8 @@ func (h *Hold) Slot() (number int, ok bool) { return max(h.slot, 0), h.slot >= 0
 // If the hold had been lost, or its session is lost before the release is confirmed, the error
 // wraps [ErrLost] (or [ErrClosed]), and nothing of a new owner's is touched. If etcd does not
 // answer before ctx ends, the error wraps ctx's, and the session goes on releasing in the
-// background until that is confirmed or its lease is over. When ctx ends, or is over already, as
-// one that hangs on the hold, etcd gets a quarter of a second more.
+// background until that is confirmed or its lease is over. Even if ctx is over, or ends with
+// the hold, etcd gets a quarter of a second.
 //
 // With [WithMinHold], and before that time is over, it returns at once all the same, but the
 // lock stays taken until then; that costs two round trips.

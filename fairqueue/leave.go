@@ -16,23 +16,16 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
+	// A context that hangs on the hold ends with it, which may be at this moment.
+	ctx, cancel := session.Grace(ctx)
+	defer cancel()
 	guards := make([]clientv3.Cmp, len(tickets))
 	deletes := make([]clientv3.Op, len(tickets))
 	for i, t := range tickets {
 		guards[i], deletes[i] = t.Guard(), clientv3.OpDelete(t.me.key)
 	}
 	s := tickets[0].session
-	release := session.Transaction{If: guards, Then: deletes, Likely: true, Alone: len(tickets) > 1}
-	answer, doubts, err := s.Commit(ctx, release)
-	if err != nil && ctx.Err() != nil {
-		// A context that hangs on the hold ends with it, which may be at this moment.
-		ctx, cancel := session.Grace(ctx)
-		defer cancel()
-		var more int
-		release.Likely = doubts == 0
-		answer, more, err = s.Commit(ctx, release)
-		doubts += more
-	}
+	answer, doubts, err := s.Commit(ctx, session.Transaction{If: guards, Then: deletes, Likely: true, Alone: len(tickets) > 1})
 	found := err == nil && answer.Succeeded
 	for _, t := range tickets {
 		if err != nil || !found && len(tickets) > 1 {

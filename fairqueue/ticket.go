@@ -121,7 +121,7 @@ func (t *Ticket) markedValue() string { return markedShared + strings.TrimPrefix
 // [session.ErrClosed], if its session was closed first): what it protected may
 // not have been protected to the end. If etcd does not answer before ctx ends, the
 // error wraps ctx's and the session goes on removing the ticket in the background.
-// When ctx ends, or is over already, etcd gets a quarter of a second more.
+// Even if ctx is over, or ends at once, etcd gets a quarter of a second.
 func (t *Ticket) Leave(ctx context.Context) error {
 	if err := leave(ctx, []*Ticket{t}); err != nil {
 		return fmt.Errorf("ticket %s: %w", t.me.key, err)
