@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -85,13 +86,18 @@ func deletions(ctx context.Context, c *cell) ([]float64, error) {
 			_, err := writer.Delete(ctx, c.name)
 			deleted <- err
 		}()
-		event := <-events
-		at := time.Now()
-		if err := event.Err(); err != nil || ctx.Err() != nil {
-			return nil, fmt.Errorf("watch: %w", context.Cause(ctx))
-		}
-		if err := <-deleted; err != nil {
-			return nil, fmt.Errorf("delete: %w", err)
+		var at time.Time
+		for event, answered := false, false; !event || !answered; {
+			select {
+			case response := <-events:
+				if at, event = time.Now(), len(response.Events) > 0; !event {
+					return nil, fmt.Errorf("watch: %w", errors.Join(errors.New("it ended"), response.Err(), context.Cause(ctx)))
+				}
+			case err := <-deleted:
+				if answered = true; err != nil {
+					return nil, fmt.Errorf("delete: %w", err)
+				}
+			}
 		}
 		took = append(took, milliseconds(at.Sub(began)))
 	}

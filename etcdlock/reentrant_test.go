@@ -240,3 +240,19 @@ func TestGoroutinesEnterAndLeaveAtTheSameTime(t *testing.T) {
 	unlock(t, outer)
 	unlock(t, granted(t, waiting))
 }
+
+// The context of a Lock ends with the hold, while Unlock's request is under way: that must not be sent
+// again, and find that the key is gone by itself.
+func TestAnUnlockWithTheHoldsContextTellsOfALoss(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	l := etcdlock.Reentrant(etcdlock.NewMutex(newSession(t, client), "orders"))
+	for range 20 {
+		ctx, h, err := l.Lock(within(t))
+		require.NoError(t, err)
+		_, err = client.Delete(within(t), h.Key())
+		require.NoError(t, err)
+		require.Error(t, h.Unlock(ctx))
+	}
+}
