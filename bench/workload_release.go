@@ -60,6 +60,7 @@ func releaseWorkload() workload {
 // wait is not in step with those who poll.
 func wait() { time.Sleep(settle + rand.N(maxPoll)) }
 
+// deletions are told to a watch, as the end of a predecessor is, but nothing follows from them.
 func deletions(ctx context.Context, c *cell) ([]float64, error) {
 	var clients [2]*clientv3.Client
 	for i := range clients {
