@@ -16,16 +16,18 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
-	// A context that hangs on the hold ends with it, which may be at this moment.
-	ctx, cancel := session.Grace(ctx)
-	defer cancel()
 	guards := make([]clientv3.Cmp, len(tickets))
 	deletes := make([]clientv3.Op, len(tickets))
 	for i, t := range tickets {
 		guards[i], deletes[i] = t.Guard(), clientv3.OpDelete(t.me.key)
 	}
 	s := tickets[0].session
-	answer, doubts, err := s.Commit(ctx, session.Transaction{If: guards, Then: deletes, Likely: true, Alone: len(tickets) > 1})
+	answer, doubts, err := s.Commit(ctx, session.Transaction{
+		If: guards, Then: deletes,
+		Likely: true,
+		Alone:  len(tickets) > 1,
+		Grace:  true, // a context that hangs on the hold ends with it, which may be at this moment
+	})
 	found := err == nil && answer.Succeeded
 	for _, t := range tickets {
 		if err != nil || !found && len(tickets) > 1 {

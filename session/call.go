@@ -23,9 +23,6 @@ const (
 
 	firstPause = 10 * time.Millisecond
 	longPause  = time.Second
-
-	// grace is what a clean-up call gets when the context of its caller is over.
-	grace = 250 * time.Millisecond
 )
 
 // Call runs op, a single request to etcd, until it is answered: each attempt
@@ -86,38 +83,6 @@ func Doubtful(err error) bool {
 		return false
 	}
 	return true
-}
-
-// Grace returns a context for cleaning up on behalf of a caller: it lasts as
-// long as ctx, but for a quarter of a second from now even if ctx is over.
-// Cleaning up on the context that was just cancelled would achieve nothing.
-func Grace(ctx context.Context) (context.Context, context.CancelFunc) {
-	if ctx.Done() == nil {
-		return context.WithCancel(ctx)
-	}
-	least := time.Now().Add(grace)
-	graced, cancel := lasting(ctx, least)
-	stop := context.AfterFunc(ctx, func() {
-		if _, limited := graced.Deadline(); limited && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return // graced has a deadline too, and so the same error
-		}
-		time.AfterFunc(time.Until(least), cancel)
-	})
-	return graced, func() { stop(); cancel() }
-}
-
-// lasting returns a context with ctx's values that does not end with it, but at its deadline, if
-// it has one, and not before least.
-func lasting(ctx context.Context, least time.Time) (context.Context, context.CancelFunc) {
-	values := context.WithoutCancel(ctx)
-	deadline, limited := ctx.Deadline()
-	if !limited {
-		return context.WithCancel(values)
-	}
-	if deadline.Before(least) {
-		deadline = least
-	}
-	return context.WithDeadline(values, deadline)
 }
 
 // unsure is an answer that came after an attempt without one: that the last

@@ -26,6 +26,10 @@ type Transaction struct {
 	// Alone keeps a transaction from going out together with others. So it does not wait, but others
 	// may have to until it has been answered.
 	Alone bool
+
+	// Grace goes on for a quarter of a second even if the caller's context is over, as [Grace] does,
+	// but costs less: for what cleans up.
+	Grace bool
 }
 
 // Commit is [Session.Call] for t, which must be repeatable, and not be changed before the session is
@@ -48,6 +52,11 @@ type Transaction struct {
 // may yet. Values of ctx, as for tracing, do not travel with what goes out together, whose answers
 // share a header. Safe for concurrent use.
 func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, doubts int, err error) {
+	if t.Grace && ctx.Done() != nil {
+		g := &graced{caller: ctx, least: time.Now().Add(grace)}
+		defer g.stop()
+		ctx = g
+	}
 	err = s.call(ctx, func(limit time.Duration) (timedOut bool, err error) {
 		timedOut, answer, err = s.tryCommit(ctx, limit, t)
 		if Doubtful(err) {

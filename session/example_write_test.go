@@ -87,9 +87,21 @@ func ExampleSession_Commit() {
 		log.Fatal(err)
 	}
 	fmt.Println(len(all.Responses[0].GetResponseRange().Kvs), "in line")
+
+	// Who leaves because the caller's time is over has to leave all the same.
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _, err = s.Commit(over, session.Transaction{
+		If:     []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision("line/0"), "=", line[0])},
+		Then:   []clientv3.Op{clientv3.OpDelete("line/0")},
+		Likely: true,
+		Grace:  true,
+	})
+	fmt.Println(err)
 	// Output:
 	// 20 places
 	// 20 in line
+	// <nil>
 }
 
 // An error that leaves open whether the key is there, and one that does not.

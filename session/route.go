@@ -154,6 +154,7 @@ func (r *route) patience(end func()) {
 func (r *route) wait(ctx context.Context, p *passenger) (timedOut bool, err error) {
 	timer := time.NewTimer(p.limit + overdue)
 	defer timer.Stop()
+	over := mayBeOver(ctx)
 	for {
 		select {
 		case <-p.answered:
@@ -164,8 +165,11 @@ func (r *route) wait(ctx context.Context, p *passenger) (timedOut bool, err erro
 				return true, context.DeadlineExceeded
 			}
 			timer.Reset(left)
-		case <-ctx.Done():
-			return false, ctx.Err()
+		case <-over:
+			if err := ctx.Err(); err != nil {
+				return false, err
+			}
+			over = ctx.Done()
 		case <-r.session.ctx.Done():
 			return false, context.Cause(r.session.ctx)
 		}
