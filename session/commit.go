@@ -85,7 +85,7 @@ func (s *Session) tryCommit(ctx context.Context, limit time.Duration, t Transact
 		return timedOut, answer, err
 	}
 	r.depart(false)
-	timedOut, err = r.wait(ctx, p)
+	err = r.wait(ctx, p)
 	switch {
 	case err == nil && p.again:
 		timedOut, err = attempt(ctx, s.ctx, limit, alone)
@@ -93,9 +93,9 @@ func (s *Session) tryCommit(ctx context.Context, limit time.Duration, t Transact
 	case err == nil:
 		return p.timedOut, p.answer, p.err
 	case r.withdraw(p):
-		return timedOut, nil, unsent{err}
+		return false, nil, unsent{err}
 	}
-	return timedOut, nil, unsure{err}
+	return false, nil, unsure{err}
 }
 
 func (s *Session) commit(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {

@@ -15,10 +15,8 @@ func (r *route) fly(batch []*passenger, number int64) {
 	s := r.session
 	defer r.land(number)
 	answers := make([]*clientv3.TxnResponse, len(batch))
-	var limit time.Duration
-	for _, m := range batch {
-		limit = max(limit, m.limit)
-	}
+	limit, stop := impatience(batch)
+	defer stop()
 	timedOut, err := attempt(context.Background(), s.ctx, limit, func(ctx context.Context) (err error) {
 		if len(batch) == 1 {
 			answers[0], err = s.commit(ctx, batch[0].Transaction)
@@ -36,14 +34,35 @@ func (r *route) fly(batch []*passenger, number int64) {
 		}
 	}
 	for i, m := range batch {
-		m.timedOut = timedOut
-		switch m.err = err; {
-		case refused:
-			m.again = true
-		case err == nil:
-			m.answer = answers[i]
+		o := outcome{err: err, timedOut: timedOut, again: refused}
+		if err == nil {
+			o.answer = answers[i]
 		}
-		close(m.answered)
+		m.hear(o)
+	}
+}
+
+// impatience returns the longest limit of batch, and sees to it that nobody waits much longer than the
+// own one: a fellow's may be longer, and a request may take no notice of its end.
+func impatience(batch []*passenger) (longest time.Duration, stop func()) {
+	timers := make(map[time.Duration]*time.Timer)
+	for _, m := range batch {
+		longest = max(longest, m.limit)
+		if timers[m.limit] != nil {
+			continue
+		}
+		timers[m.limit] = time.AfterFunc(m.limit+overdue, func() {
+			for _, late := range batch {
+				if late.limit == m.limit {
+					late.hear(outcome{err: context.DeadlineExceeded, timedOut: true})
+				}
+			}
+		})
+	}
+	return longest, func() {
+		for _, t := range timers {
+			t.Stop()
+		}
 	}
 }
 

@@ -31,3 +31,25 @@ func TestThoseWhoGoOutLateAreAskedForOnce(t *testing.T) {
 		require.Len(t, f.sent(), len(all))
 	})
 }
+
+// A request may take no notice of its end. Those who went out with it go on at their own limit.
+func TestARequestThatDoesNotEndKeepsNobody(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f, session.WithTTL(time.Hour))
+		f.set(func(f *fake) { f.txn = late(time.Second) })
+		wait := busy(f, s)
+		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 2)...)
+		release := make(chan struct{})
+		f.set(func(f *fake) { f.txn = deaf(release) })
+		time.Sleep(2 * time.Second) // virtual; the two have been sent together, and are not heard
+		f.set(func(f *fake) { f.txn = nil })
+		waitForAll()
+		for _, r := range results {
+			require.NoError(t, r.err)
+			require.Equal(t, 1, r.doubts)
+			require.Less(t, r.took, 4*time.Second)
+		}
+		close(release)
+		wait()
+	})
+}

@@ -34,14 +34,27 @@ const (
 // passenger is a transaction that waits to go out, or is under way with others.
 type passenger struct {
 	Transaction
-	limit    time.Duration // of the attempt
-	departed time.Time     // zero until then
+	limit time.Duration // of the attempt
 
 	answered chan struct{} // closed when what follows is there
+	once     sync.Once
+	outcome
+}
+
+// outcome is what becomes of a passenger.
+type outcome struct {
 	answer   *clientv3.TxnResponse
 	err      error
 	timedOut bool
 	again    bool // it has to go alone
+}
+
+// hear tells who waits for p what became of it. The first to tell is right.
+func (p *passenger) hear(o outcome) {
+	p.once.Do(func() {
+		p.outcome = o
+		close(p.answered)
+	})
 }
 
 // flight is a request that is under way.
@@ -149,41 +162,22 @@ func (r *route) patience(end func()) {
 	}
 }
 
-// wait returns nil when p has been answered, and otherwise why that is not waited for any longer. The attempt
-// begins when p departs. Its request has a limit too, but a fellow's may be longer.
-func (r *route) wait(ctx context.Context, p *passenger) (timedOut bool, err error) {
-	timer := time.NewTimer(p.limit + overdue)
-	defer timer.Stop()
+// wait returns nil when p has been answered, and otherwise why that is not waited for any longer.
+func (r *route) wait(ctx context.Context, p *passenger) error {
 	over := mayBeOver(ctx)
 	for {
 		select {
 		case <-p.answered:
-			return false, nil
-		case <-timer.C:
-			left := r.left(p)
-			if left <= 0 {
-				return true, context.DeadlineExceeded
-			}
-			timer.Reset(left)
+			return nil
 		case <-over:
 			if err := ctx.Err(); err != nil {
-				return false, err
+				return err
 			}
 			over = ctx.Done()
 		case <-r.session.ctx.Done():
-			return false, context.Cause(r.session.ctx)
+			return context.Cause(r.session.ctx)
 		}
 	}
-}
-
-// left is for how long p has to wait yet, at least.
-func (r *route) left(p *passenger) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p.departed.IsZero() {
-		return p.limit + overdue
-	}
-	return time.Until(p.departed.Add(p.limit + overdue))
 }
 
 // withdraw reports whether m has not been sent, and will not be.
@@ -220,7 +214,7 @@ func (r *route) next(late bool) (batch []*passenger, number int64) {
 	if !r.ready() && !(late && len(r.waiting) > 0) {
 		return nil, 0
 	}
-	taken, now := make(map[string]bool, len(r.waiting)), time.Now()
+	taken := make(map[string]bool, len(r.waiting))
 	operations := 0
 	r.waiting = slices.DeleteFunc(r.waiting, func(m *passenger) bool {
 		if len(batch) == r.limit || taken[m.Apart] {
@@ -232,7 +226,6 @@ func (r *route) next(late bool) (batch []*passenger, number int64) {
 		operations += len(m.Then)
 		taken[m.Apart] = m.Apart != ""
 		r.count(m, -1)
-		m.departed = now
 		batch = append(batch, m)
 		return true
 	})
