@@ -74,7 +74,10 @@ func (l *lock) take(ctx context.Context, join func(context.Context) (claim, erro
 	if l.err != nil {
 		return nil, l.err
 	}
-	began := time.Now()
+	var began time.Time
+	if len(l.opts.hooks) > 0 {
+		began = time.Now()
+	}
 	c, err := join(ctx)
 	if err != nil {
 		return nil, err
