@@ -61,13 +61,17 @@ type graced struct {
 	caller context.Context
 	least  time.Time
 
-	once   sync.Once
-	made   context.Context
+	mu     sync.Mutex
+	made   context.Context // nil until it is needed; from then on it alone tells
 	cancel context.CancelFunc
 }
 
 func (g *graced) context() context.Context {
-	g.once.Do(func() { g.made, g.cancel = lastingUntil(g.caller, g.least) })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.made == nil {
+		g.made, g.cancel = lastingUntil(g.caller, g.least)
+	}
 	return g.made
 }
 
@@ -78,8 +82,13 @@ func (g *graced) stop() {
 	}
 }
 
+// Err asks the caller's context only as long as there is no other: at a deadline, which they share,
+// one of them is over a little before the other.
 func (g *graced) Err() error {
-	if g.caller.Err() == nil {
+	g.mu.Lock()
+	made := g.made
+	g.mu.Unlock()
+	if made == nil && g.caller.Err() == nil {
 		return nil
 	}
 	return g.context().Err()

@@ -151,3 +151,26 @@ func TestACommitWithGraceTriesAgainWithinIt(t *testing.T) {
 		require.Greater(t, len(f.requests()), 2)
 	})
 }
+
+// expiring is over a little after its deadline, as contexts are.
+type expiring struct {
+	context.Context
+	deadline time.Time
+}
+
+func (e expiring) Deadline() (time.Time, bool) { return e.deadline, true }
+
+func TestTheCallersDeadlineComesBeforeTheEndOfItsContext(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f, session.WithTTL(time.Hour))
+		f.set(func(f *fake) { f.txn = lost })
+		deadline := time.Now().Add(7 * time.Second)
+		caller, cancel := context.WithDeadline(context.Background(), deadline.Add(time.Millisecond))
+		defer cancel()
+		mine := removals(f, s, "a", 1)[0]
+		mine.Grace = true
+		_, _, err := s.Commit(expiring{caller, deadline}, mine)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, deadline, time.Now())
+	})
+}
