@@ -4,8 +4,8 @@ import clientv3 "go.etcd.io/etcd/client/v3"
 
 // batch is several transactions as one.
 type batch struct {
-	passengers []*passenger
-	open       []bool // whose operations are among those of the whole
+	open  []int // how many operations of the whole are those of each; -1 if they are a transaction within
+	hasty bool  // whether there are shortcuts in it
 
 	conditions []clientv3.Cmp
 	operations []clientv3.Op
@@ -14,9 +14,10 @@ type batch struct {
 // together makes those that may well fail transactions within the whole. The others' operations
 // are done if the conditions of all of them hold; otherwise nothing is, of anybody's. For etcd that is
 // about a quarter less work. Of the others there are only so many that on the way to each transaction
-// within there are no more than limit comparisons or operations: none if limit is 0.
-func together(passengers []*passenger, limit int) batch {
-	b := batch{passengers: passengers, open: make([]bool, len(passengers))}
+// within there are no more than limit comparisons or operations: none if limit is 0. Shortcuts
+// are taken among those.
+func together(passengers []*passenger, limit int, shortcuts bool) batch {
+	b := batch{open: make([]int, len(passengers))}
 	within, conditions, operations := 0, 0, 0
 	for _, p := range passengers {
 		within = max(within, depth(p.If, p.Then, p.Else))
@@ -26,12 +27,19 @@ func together(passengers []*passenger, limit int) batch {
 	b.operations = make([]clientv3.Op, 0, operations)
 	room := limit - within - len(passengers)
 	for i, p := range passengers {
-		if more := len(p.Then) - 1; (p.Likely || len(p.If) == 0) && more <= room && len(b.conditions)+len(p.If) <= limit-within {
+		asked := Shortcut{p.If, p.Then}
+		hasty := shortcuts && p.Likely && p.Shortcut != nil
+		if hasty {
+			asked = *p.Shortcut
+		}
+		if more := len(asked.Then) - 1; (p.Likely || len(p.If) == 0) && more <= room && len(b.conditions)+len(asked.If) <= limit-within {
 			room -= more
-			b.open[i] = true
-			b.conditions = append(b.conditions, p.If...)
-			b.operations = append(b.operations, p.Then...)
+			b.open[i] = len(asked.Then)
+			b.hasty = b.hasty || hasty
+			b.conditions = append(b.conditions, asked.If...)
+			b.operations = append(b.operations, asked.Then...)
 		} else {
+			b.open[i] = -1
 			b.operations = append(b.operations, clientv3.OpTxn(p.If, p.Then, p.Else))
 		}
 	}
@@ -57,12 +65,11 @@ func (b batch) transaction() Transaction {
 
 // answers are what each would have been told on its own.
 func (b batch) answers(whole *clientv3.TxnResponse) []*clientv3.TxnResponse {
-	answers := make([]*clientv3.TxnResponse, len(b.passengers))
+	answers := make([]*clientv3.TxnResponse, len(b.open))
 	rest := whole.Responses
-	for i, p := range b.passengers {
+	for i, n := range b.open {
 		own := &clientv3.TxnResponse{Header: whole.Header, Succeeded: true}
-		if b.open[i] {
-			n := len(p.Then)
+		if n >= 0 {
 			own.Responses, rest = rest[:n:n], rest[n:]
 		} else {
 			inner := rest[0].GetResponseTxn()

@@ -23,6 +23,10 @@ type Transaction struct {
 	// an attempt that was not answered it is not expected any more.
 	Likely bool
 
+	// Shortcut may take the place of If and Then where t is likely and goes out with others. Nil if there is
+	// none.
+	Shortcut *Shortcut
+
 	// Alone keeps a transaction from going out together with others. So it does not wait, but others
 	// may have to until it has been answered.
 	Alone bool

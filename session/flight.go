@@ -67,20 +67,23 @@ func impatience(batch []*passenger) (longest time.Duration, stop func()) {
 }
 
 // commitAll makes one request of several transactions, and a second if one of those that were
-// expected to succeed does not, or etcd has a lower limit than usual.
+// expected to succeed does not, or one of their shortcuts, or etcd has a lower limit than usual.
 func (r *route) commitAll(ctx context.Context, passengers []*passenger) ([]*clientv3.TxnResponse, error) {
 	s, room := r.session, operationLimit
 	if !r.reads { // which are never more than that
 		room = r.room()
 	}
-	b := together(passengers, room)
+	b := together(passengers, room, r.dares())
 	answer, err := s.commit(ctx, b.transaction())
 	tooMany := len(b.conditions) > 0 && errors.Is(err, rpctypes.ErrTooManyOps)
 	if tooMany {
 		r.narrow(room)
 	}
+	if b.hasty && err == nil {
+		r.learn(answer.Succeeded)
+	}
 	if tooMany || err == nil && !answer.Succeeded {
-		b = together(passengers, 0)
+		b = together(passengers, 0, false)
 		answer, err = s.commit(ctx, b.transaction())
 	}
 	if err != nil {

@@ -79,7 +79,8 @@ type route struct {
 	alike      int            // how many have to stay apart from one that came before
 	limit      int            // of a batch
 	operations int            // how many a request may have
-	overdue    *time.Timer    // runs while somebody waits; nil until somebody has
+	caution    caution
+	overdue    *time.Timer // runs while somebody waits; nil until somebody has
 }
 
 // routes are by what must not go out together: a read with a write would be a raft entry, and one that

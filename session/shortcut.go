@@ -1,0 +1,46 @@
+package session
+
+import clientv3 "go.etcd.io/etcd/client/v3"
+
+// Shortcut is what may be asked of etcd in place of a transaction that would do more: if its conditions
+// hold, its answer will do as well. The caller tells by the answer's responses which it was. If they do not hold,
+// all that it went out with costs a second request, so it is to be given where it will most likely hold.
+// The more of them have been in vain lately, the fewer requests are made with shortcuts.
+type Shortcut struct {
+	If   []clientv3.Cmp
+	Then []clientv3.Op
+}
+
+// longCaution is for how many requests there are no shortcuts at most.
+const longCaution = 63
+
+// caution is what a route has learnt from requests with shortcuts. It doubles with each that was in vain, and
+// becomes one less with each that was not: where one in ten is in vain about one in ten is tried, and
+// where one in a hundred is, nearly all are.
+type caution struct {
+	length int // of the next break
+	left   int // requests to go in this one
+}
+
+// dares reports whether a request may be made with shortcuts.
+func (r *route) dares() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.caution.left > 0 {
+		r.caution.left--
+		return false
+	}
+	return true
+}
+
+// learn is called when it has been.
+func (r *route) learn(held bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := &r.caution; held {
+		c.length = max(c.length-1, 0)
+	} else {
+		c.length = min(2*c.length+1, longCaution)
+		c.left = c.length
+	}
+}
