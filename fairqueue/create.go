@@ -54,19 +54,18 @@ func (t *Ticket) own() clientv3.Op { return clientv3.OpGet(t.me.key) }
 
 func (t *Ticket) absent() clientv3.Cmp { return createdAt(t.me.key, 0) }
 
-// create runs the transaction that creates the keys of all tickets, until it is answered.
-// Its comparisons must fail if one of the keys is there. If they are, an earlier attempt
+// create runs the transaction that creates the keys of all tickets, until it is answered, in the way
+// that is right for that. Its comparisons must fail if one of the keys is there. If they are, an earlier attempt
 // was applied although its answer never came, and found is true: then there is no answer, and the
 // keys were there at revision seen. If none is, or not any more, ErrBusy. A try has other
 // conditions as well: there an earlier attempt is looked for only if there was one.
-func create(ctx context.Context, tickets []*Ticket, try bool, conditions []clientv3.Cmp, then []clientv3.Op) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
+func create(ctx context.Context, tickets []*Ticket, try bool, creation session.Transaction) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
 	s := tickets[0].session
-	answer, doubts, err := s.Commit(ctx, session.Transaction{
-		If: conditions, Then: then, Likely: !try,
-		Apart: string(tickets[0].queue.space),
-		// What is about several tickets stands in several queues, and may be as large as a transaction can be.
-		Alone: len(tickets) > 1,
-	})
+	creation.Likely = !try
+	creation.Apart = string(tickets[0].queue.space)
+	// What is about several tickets stands in several queues, and may be as large as a transaction can be.
+	creation.Alone = len(tickets) > 1
+	answer, doubts, err := s.Commit(ctx, creation)
 	for _, t := range tickets {
 		t.unanswered += doubts
 	}

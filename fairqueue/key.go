@@ -102,6 +102,12 @@ func (s space) blocks(e entry, m Mode) bool {
 // span is a range of keys, from first to just before end.
 type span struct{ first, end string }
 
+// vacant is a comparison that holds if there is no key in it: for each it would have to hold, and none was
+// created at 0.
+func (s span) vacant() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(s.first), "=", 0).WithRange(s.end)
+}
+
 func (s space) all() span {
 	return span{string(s), clientv3.GetPrefixRangeEnd(string(s))}
 }

@@ -126,10 +126,12 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	t.permit = &permitState{weight: weight, size: size}
 	agreed := q.space.sizes().all()
 	record := clientv3.OpTxn(
-		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(agreed.first), "=", 0).WithRange(agreed.end)},
+		[]clientv3.Cmp{agreed.vacant()},
 		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size, size), "{}")}, nil)
-	response, seen, found, err := create(ctx, []*Ticket{t}, len(conditions) > 0, append(conditions, t.absent()), []clientv3.Op{
-		record, t.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.start})
+	response, seen, found, err := create(ctx, []*Ticket{t}, len(conditions) > 0, session.Transaction{
+		If:   append(conditions, t.absent()),
+		Then: []clientv3.Op{record, t.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.start},
+	})
 	if errors.Is(err, ErrBusy) && len(conditions) == 0 {
 		err = ErrGone // nothing but its own key could be in the way
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,13 +19,15 @@ import (
 var ErrBusy = errors.New("etcdlock: busy")
 
 // Queue is one line of tickets in etcd, named by its prefix. It holds no state of
-// its own: any number of Queue values with the same prefix are the same queue. It
-// is safe for concurrent use.
+// its own: any number of Queue values with the same prefix are the same queue. To keep one saves etcd
+// work where many names are locked at a time. It is safe for concurrent use.
 type Queue struct {
 	source  session.Source
 	space   space
-	start   clientv3.Op // reads the queue, as far as a join brings it back
-	owner   string      // template of its tickets' values
+	start   clientv3.Op    // reads the queue, as far as a join brings it back
+	nobody  []clientv3.Cmp // is in it
+	calm    atomic.Bool    // who joined last met nobody
+	owner   string         // template of its tickets' values
 	recheck time.Duration
 }
 
@@ -38,13 +41,15 @@ func New(source session.Source, prefix string, opts ...Option) *Queue {
 	for _, opt := range opts {
 		opt.apply(&o)
 	}
-	space := space(prefix + "/")
+	q := &Queue{source: source, owner: thisProcess(o.label).template(), recheck: o.recheck}
+	return q.in(space(prefix + "/"))
+}
+
+// in returns a queue that differs in where it is.
+func (q *Queue) in(s space) *Queue {
 	return &Queue{
-		source:  source,
-		space:   space,
-		start:   space.start(),
-		owner:   thisProcess(o.label).template(),
-		recheck: o.recheck,
+		source: q.source, owner: q.owner, recheck: q.recheck,
+		space: s, start: s.start(), nobody: []clientv3.Cmp{s.all().vacant()},
 	}
 }
 

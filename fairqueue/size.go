@@ -163,12 +163,9 @@ func (q *Queue) Forget(ctx context.Context) error {
 	var forgotten bool
 	if err == nil {
 		all, sizes := q.space.all(), q.space.sizes().all()
-		empty := func(first, end string) clientv3.Cmp {
-			return clientv3.Compare(clientv3.CreateRevision(first), "=", 0).WithRange(end)
-		}
 		err = session.Retry(ctx, func(ctx context.Context) error {
 			answer, err := client.Txn(ctx).
-				If(empty(all.first, sizes.first), empty(sizes.end, all.end)).
+				If(span{all.first, sizes.first}.vacant(), span{sizes.end, all.end}.vacant()).
 				Then(clientv3.OpDelete(sizes.first, clientv3.WithRange(sizes.end))).Commit()
 			forgotten = err == nil && answer.Succeeded
 			return err
@@ -186,8 +183,7 @@ func (q *Queue) Forget(ctx context.Context) error {
 // Sizes follows the size of the semaphore at the queue: first as it is, then every change
 // of it; 0 means that nobody has used it yet. Like [Queue.Follow] it ends with ctx.
 func (q *Queue) Sizes(ctx context.Context) iter.Seq2[int64, error] {
-	sizes := *q
-	sizes.space = q.space.sizes()
+	sizes := q.in(q.space.sizes())
 	return func(yield func(int64, error) bool) {
 		last := int64(-1)
 		for entries, err := range sizes.Follow(ctx) {

@@ -13,10 +13,7 @@ import (
 
 // At returns the queue at another prefix with the same source and options.
 func (q *Queue) At(prefix string) *Queue {
-	other := *q
-	other.space = space(prefix + "/")
-	other.start = other.space.start()
-	return &other
+	return q.in(space(prefix + "/"))
 }
 
 // slotFolder is beside the queue rather than in it, so that reads of the queue do not bring

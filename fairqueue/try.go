@@ -45,14 +45,13 @@ func takeFree(ctx context.Context, s *session.Session, places []Place, free []in
 			conditions = append(conditions, t.absent())
 		}
 		for _, span := range t.queue.space.blocking(t.mode) {
-			// On a range this holds for every key in it, and none was created at 0.
-			conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(span.first), "=", 0).WithRange(span.end))
+			conditions = append(conditions, span.vacant())
 		}
 	}
 	if !plain || len(conditions) > maxOperations {
 		return joinOrLeave(ctx, tickets)
 	}
-	if _, _, _, err := create(ctx, tickets, true, conditions, then); err != nil {
+	if _, _, _, err := create(ctx, tickets, true, session.Transaction{If: conditions, Then: then}); err != nil {
 		return nil, err
 	}
 	for _, t := range tickets {

@@ -1,0 +1,120 @@
+package fairqueue_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// calm are queues of one session in each of which somebody has met nobody else.
+func calm(t *testing.T, c *embedtest.Cluster, n int) (queues []*fairqueue.Queue) {
+	s := open(t, c.Client(t), session.WithTTL(never))
+	for i := range n {
+		queues = append(queues, fairqueue.New(s, fmt.Sprintf("q%d", i)))
+		leave(t, join(t, queues[i], fairqueue.Exclusive))
+	}
+	return queues
+}
+
+// creatingMany fits the requests in which several tickets are created that have gone out together.
+func creatingMany(message any) bool {
+	r, ok := message.(*etcdserverpb.TxnRequest)
+	return ok && creating(message) && len(r.Compare) > 2
+}
+
+func ranges(message any) (n int64) {
+	for _, op := range message.(*etcdserverpb.TxnRequest).Success {
+		if op.GetRequestRange() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func TestWhereNobodyWasThereIsNothingToRead(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	c := embedtest.Start(t)
+	queues := calm(t, c, n)
+	ctx := within(t, patience)
+	var created, read atomic.Int64
+	c.Refuse("Txn", nil, embedtest.When(func(message any) bool { // which is never done
+		if creatingMany(message) {
+			created.Add(int64(len(message.(*etcdserverpb.TxnRequest).Compare)))
+			read.Add(ranges(message))
+		}
+		return false
+	}))
+	tickets := make([]*fairqueue.Ticket, n)
+	crowd(t, c, n, func(i int) (err error) {
+		tickets[i], err = queues[i].Join(ctx, fairqueue.Exclusive)
+		return err
+	})
+	require.Greater(t, created.Load(), int64(n/2))
+	require.Zero(t, read.Load())
+	for i, ticket := range tickets {
+		require.True(t, ticket.Granted())
+		require.NoError(t, ticket.Wait(ctx))
+		answer, err := c.Client(t).Get(ctx, fmt.Sprintf("q%d/", i), clientv3.WithPrefix())
+		require.NoError(t, err)
+		require.Len(t, answer.Kvs, 1)
+		require.Equal(t, ticket.Revision(), answer.Kvs[0].CreateRevision)
+	}
+}
+
+func TestWhoMeetsSomebodyAgainstExpectationWaits(t *testing.T) {
+	t.Parallel()
+	const n, taken = 40, 5
+	c := embedtest.Start(t)
+	queues := calm(t, c, n)
+	var others []*fairqueue.Ticket
+	for i := range taken {
+		others = append(others, hold(t, fairqueue.New(open(t, c.Client(t)), fmt.Sprintf("q%d", i)), fairqueue.Exclusive))
+	}
+	ctx := within(t, patience)
+	tickets := make([]*fairqueue.Ticket, n)
+	crowd(t, c, n, func(i int) (err error) {
+		tickets[i], err = queues[i].Join(ctx, fairqueue.Exclusive)
+		return err
+	})
+	for i, ticket := range tickets {
+		require.Equal(t, i >= taken, ticket.Granted())
+		if i < taken {
+			require.Greater(t, ticket.Revision(), others[i].Revision())
+			leave(t, others[i])
+		}
+		require.NoError(t, ticket.Wait(ctx))
+	}
+}
+
+// R1, for what went out together and in short.
+func TestTheAnswerToAShortcutIsLost(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	c := embedtest.Start(t)
+	queues := calm(t, c, n)
+	ctx := within(t, patience)
+	lost := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingMany))
+	tickets := make([]*fairqueue.Ticket, n)
+	crowd(t, c, n, func(i int) (err error) {
+		tickets[i], err = queues[i].Join(ctx, fairqueue.Exclusive)
+		return err
+	})
+	require.Equal(t, 1, lost.Bites())
+	for i, ticket := range tickets {
+		require.NoError(t, ticket.Wait(ctx))
+		entries, err := queues[i].Entries(ctx)
+		require.NoError(t, err)
+		require.Len(t, entries, 1)
+		require.Equal(t, ticket.Revision(), entries[0].Revision)
+		leave(t, ticket)
+	}
+}
