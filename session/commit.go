@@ -31,8 +31,8 @@ type Transaction struct {
 	// may have to until it has been answered.
 	Alone bool
 
-	// Grace goes on for a quarter of a second even if the caller's context is over, as [Grace] does,
-	// but costs less: for what cleans up.
+	// Grace goes on for a quarter of a second from the call even if the caller's context is over: for
+	// what cleans up. It is [Grace], and costs less where t goes out with others.
 	Grace bool
 }
 

@@ -24,10 +24,11 @@ func lastingUntil(ctx context.Context, least time.Time) (context.Context, contex
 	}
 	graced, cancel := lasting(ctx, least)
 	end := func() {
-		if _, limited := graced.Deadline(); limited && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		left := max(time.Until(least), 0)
+		if deadline, limited := graced.Deadline(); limited && time.Until(deadline) <= left && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return // graced has a deadline too, and so the same error
 		}
-		if left := time.Until(least); left > 0 {
+		if left > 0 {
 			time.AfterFunc(left, cancel)
 		} else {
 			cancel()
@@ -96,9 +97,13 @@ func (g *graced) Err() error {
 
 func (g *graced) Done() <-chan struct{}       { return g.context().Done() }
 func (g *graced) Deadline() (time.Time, bool) { return g.context().Deadline() }
-func (g *graced) Value(key any) any           { return g.context().Value(key) }
 
-// mayBeOver returns a channel that is closed when ctx is over, or before that: then ctx's own tells.
+// Value asks the one that is made, by which package context knows it. With that of the caller, each
+// context derived from it would need a goroutine.
+func (g *graced) Value(key any) any { return g.context().Value(key) }
+
+// mayBeOver returns a channel that is closed when the caller's context is over. If ctx is not, then ctx's own
+// channel tells.
 func mayBeOver(ctx context.Context) <-chan struct{} {
 	if g, ok := ctx.(*graced); ok {
 		return g.caller.Done()
