@@ -19,7 +19,7 @@ type BlockedError struct {
 	Key   string          // of the owner, for [ForceRelease]
 	Token Token           // of the owner
 	Ahead int             // how many, the owner included
-	Err   error
+	Err   error           // that ended the wait
 }
 
 func (e *BlockedError) Error() string {
