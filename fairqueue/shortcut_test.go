@@ -58,7 +58,7 @@ func TestWhereNobodyWasThereIsNothingToRead(t *testing.T) {
 		tickets[i], err = queues[i].Join(ctx, fairqueue.Exclusive)
 		return err
 	})
-	require.Greater(t, created.Load(), int64(n/2))
+	require.Positive(t, created.Load())
 	require.Zero(t, read.Load())
 	for i, ticket := range tickets {
 		require.True(t, ticket.Granted())
