@@ -108,9 +108,9 @@
 // These are the requests of a lone caller. Joins, tries and leaves of single tickets that
 // goroutines of one session ask for while others are under way go out together, up to 64 in
 // one request and one raft entry, and so do reads, up to 64 keys or ranges in one request; see
-// session.Session.Commit. If the last to join through a Queue value met nobody, the next one that goes out with
-// others reads nothing either, on condition that nobody is there. If somebody is, they all cost a
-// second request; see session.Shortcut.
+// session.Session.Commit. If somebody joined through a Queue value within the last second and met nobody, the
+// next one that goes out with others reads nothing, on condition that nobody is there. If somebody is, etcd
+// reads the queue for that, and they all cost a second request; see session.Shortcut.
 //
 // More than 512 tickets: what is counted is all keys below the prefix, when somebody last looked. From
 // the owner before, a successor knows that nothing else was ahead, so it only writes, on condition that its

@@ -93,6 +93,7 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 		}
 	case told && len(response.Responses) == len(tickets): // by the shortcut
 		tickets[0].seen, tickets[0].verdict = seen, granted
+		tickets[0].queue.calm.met(true)
 	case told:
 		lists := make([]list, 0, len(then))
 		for _, part := range response.Responses[len(tickets):] {
@@ -101,21 +102,12 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 		}
 		tell(tickets, lists, seen)
 		if len(tickets) == 1 {
-			tickets[0].queue.calm.Store(tickets[0].verdict == granted && lists[0].count == 1)
+			tickets[0].queue.calm.met(lists[0].count == 1 && tickets[0].verdict == granted)
 		}
 	default:
 		return askTogether(ctx, tickets)
 	}
 	return nil
-}
-
-// shortcut creates the ticket only if nobody else is in the queue: then there is nothing to be read. It is
-// for where that is to be expected.
-func (t *Ticket) shortcut(put []clientv3.Op) *session.Shortcut {
-	if t.mode == Shared || !t.queue.calm.Load() {
-		return nil
-	}
-	return &session.Shortcut{If: t.queue.nobody, Then: put}
 }
 
 // tell lets tickets that have just been created hear what was read with their start.

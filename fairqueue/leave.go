@@ -19,6 +19,7 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 	guards := make([]clientv3.Cmp, len(tickets))
 	deletes := make([]clientv3.Op, len(tickets))
 	for i, t := range tickets {
+		t.queue.calm.leaving.Add(1)
 		guards[i], deletes[i] = t.Guard(), clientv3.OpDelete(t.me.key)
 	}
 	s := tickets[0].session
@@ -30,6 +31,7 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 	})
 	found := err == nil && answer.Succeeded
 	for _, t := range tickets {
+		t.queue.calm.leaving.Add(-1)
 		if err != nil || !found && len(tickets) > 1 {
 			t.discard() // one may be gone, and the others not
 		} else {

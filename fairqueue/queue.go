@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,16 +17,16 @@ import (
 // of the attempt. Do something else, or Join.
 var ErrBusy = errors.New("etcdlock: busy")
 
-// Queue is one line of tickets in etcd, named by its prefix. It holds no state of
-// its own: any number of Queue values with the same prefix are the same queue. To keep one saves etcd
+// Queue is one line of tickets in etcd, named by its prefix. Any number of Queue values with the same
+// prefix are the same queue; what a value remembers is only what to expect of it, so to keep one saves etcd
 // work where many names are locked at a time. It is safe for concurrent use.
 type Queue struct {
 	source  session.Source
 	space   space
 	start   clientv3.Op    // reads the queue, as far as a join brings it back
 	nobody  []clientv3.Cmp // is in it
-	calm    atomic.Bool    // who joined last met nobody
-	owner   string         // template of its tickets' values
+	calm    calm
+	owner   string // template of its tickets' values
 	recheck time.Duration
 }
 

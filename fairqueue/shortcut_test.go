@@ -95,6 +95,53 @@ func TestWhoMeetsSomebodyAgainstExpectationWaits(t *testing.T) {
 	}
 }
 
+// Whatever kind of key is in the way where nobody was, a shortcut does not overlook it.
+func TestAShortcutOverlooksNobody(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	ctx := within(t, patience)
+	other := open(t, client, session.WithTTL(never))
+	of := func(prefix string) *fairqueue.Queue { return fairqueue.New(other, prefix) }
+	kinds := map[string]struct {
+		come    func(prefix string)
+		granted bool // all the same
+	}{
+		"an exclusive one": {func(p string) { hold(t, of(p), fairqueue.Exclusive) }, false},
+		"a shared one":     {func(p string) { hold(t, of(p), fairqueue.Shared) }, false},
+		"a candidate":      {func(p string) { hold(t, of(p), fairqueue.Candidate) }, false},
+		"a permit":         {func(p string) { holdPermits(t, of(p), 1, 3) }, false},
+		"one that lingers": {func(p string) {
+			require.NoError(t, hold(t, of(p), fairqueue.Exclusive).Linger(ctx, never))
+		}, false},
+		"a foreign key":   {func(p string) { put(t, client, p+"/123abc") }, false},
+		"the first key":   {func(p string) { put(t, client, p+"/") }, false},
+		"the last key":    {func(p string) { put(t, client, p+"/\xff\xff") }, false},
+		"another queue's": {func(p string) { put(t, client, p+"/below/x1-0") }, true},
+		"one beside it":   {func(p string) { put(t, client, p+"0") }, true},
+	}
+	for name, kind := range kinds {
+		for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Candidate} {
+			s := open(t, client, session.WithTTL(never))
+			queues := make([]*fairqueue.Queue, n)
+			for i := range queues {
+				// By way of At, which must not look where the first one is.
+				queues[i] = fairqueue.New(s, "elsewhere").At(fmt.Sprintf("%s, %v, %d", name, mode, i))
+				leave(t, join(t, queues[i], mode))
+			}
+			kind.come(fmt.Sprintf("%s, %v, %d", name, mode, 7))
+			crowd(t, c, n, func(i int) error {
+				ticket, err := queues[i].Join(ctx, mode)
+				if err == nil && ticket.Granted() != (i != 7 || kind.granted) {
+					err = fmt.Errorf("%s, %v, %d: %v", name, mode, i, ticket.Granted())
+				}
+				return err
+			})
+		}
+	}
+}
+
 // R1, for what went out together and in short.
 func TestTheAnswerToAShortcutIsLost(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ func together(passengers []*passenger, limit int, shortcuts bool) batch {
 	b := batch{open: make([]int, len(passengers))}
 	within, conditions, operations := 0, 0, 0
 	for _, p := range passengers {
-		within = max(within, depth(p.If, p.Then, p.Else))
+		within = max(within, p.depth())
 		conditions, operations = conditions+len(p.If), operations+len(p.Then)
 	}
 	b.conditions = make([]clientv3.Cmp, 0, conditions)
@@ -46,7 +46,15 @@ func together(passengers []*passenger, limit int, shortcuts bool) batch {
 	return b
 }
 
-// depth is what etcd holds against its limit of operations.
+// depth is what etcd holds against its limit of operations, at worst.
+func (t Transaction) depth() int {
+	deepest := depth(t.If, t.Then, t.Else)
+	if t.Shortcut != nil {
+		deepest = max(deepest, depth(t.Shortcut.If, t.Shortcut.Then, nil))
+	}
+	return deepest
+}
+
 func depth(conditions []clientv3.Cmp, then, otherwise []clientv3.Op) int {
 	deepest := 0
 	for _, operations := range [][]clientv3.Op{then, otherwise} {

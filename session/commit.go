@@ -44,7 +44,7 @@ type Transaction struct {
 // long does not count, since its endpoint may be silent. In one request there are no more
 // than 64, and of their operations no more than 64 on the way to each transaction within it, added up.
 // An attempt begins when it goes out. The answer is what
-// it would be for t alone, and so is the error: what etcd refuses as a whole is asked for
+// it would be for t alone, or for its shortcut, and so is the error: what etcd refuses as a whole is asked for
 // again by each on its own. No two of them may write the same key.
 //
 // What only reads, without a condition, is counted and collects apart from the rest, and what any

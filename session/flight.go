@@ -73,7 +73,7 @@ func (r *route) commitAll(ctx context.Context, passengers []*passenger) ([]*clie
 	if !r.reads { // which are never more than that
 		room = r.room()
 	}
-	b := together(passengers, room, r.dares())
+	b := together(passengers, room, r.dares(passengers))
 	answer, err := s.commit(ctx, b.transaction())
 	tooMany := len(b.conditions) > 0 && errors.Is(err, rpctypes.ErrTooManyOps)
 	if tooMany {

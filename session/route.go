@@ -110,7 +110,7 @@ func (r *route) board(t Transaction, limit time.Duration) (p *passenger, number 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.overlook()
-	if t.Alone || r.aboard < aloneLimit && len(r.waiting) == 0 || depth(t.If, t.Then, t.Else) > r.largest() {
+	if t.Alone || r.aboard < aloneLimit && len(r.waiting) == 0 || t.depth() > r.largest() {
 		return nil, r.take(1)
 	}
 	p = &passenger{Transaction: t, limit: limit, answered: make(chan struct{})}

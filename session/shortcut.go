@@ -1,6 +1,10 @@
 package session
 
-import clientv3 "go.etcd.io/etcd/client/v3"
+import (
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
 
 // Shortcut is what may be asked of etcd in place of a transaction that would do more: if its conditions
 // hold, its answer will do as well. The caller tells by the answer's responses which it was. If they do not hold,
@@ -14,16 +18,20 @@ type Shortcut struct {
 // longCaution is for how many requests there are no shortcuts at most.
 const longCaution = 63
 
-// caution is what a route has learnt from requests with shortcuts. It doubles with each that was in vain, and
-// becomes one less with each that was not: where one in ten is in vain about one in ten is tried, and
-// where one in a hundred is, nearly all are.
+// caution is what a route has learnt from requests with shortcuts. It doubles with each that was in vain,
+// whosever fault that was, and becomes one less with each that was not. If one in twenty would be in vain nearly
+// all are tried, if one in ten a quarter, if one in five a fourteenth; so at most about one request
+// in twenty is made twice.
 type caution struct {
 	length int // of the next break
 	left   int // requests to go in this one
 }
 
-// dares reports whether a request may be made with shortcuts.
-func (r *route) dares() bool {
+// dares reports whether a request may be made with shortcuts, of those who have one.
+func (r *route) dares(passengers []*passenger) bool {
+	if !slices.ContainsFunc(passengers, func(p *passenger) bool { return p.Shortcut != nil }) {
+		return false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.caution.left > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -109,5 +110,27 @@ func TestShortcutsAreTriedTheLessTheMoreAreInVain(t *testing.T) {
 		require.Zero(t, second(200, true))
 		require.Equal(t, 1, second(1, false), "tried again by now")
 		require.Equal(t, 1, second(3, false), "one without, one in vain")
+	})
+}
+
+// What does not fit among the operations of the whole is a transaction within, and takes no shortcut.
+func TestAShortcutIsNotTakenWithin(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) {
+			f.decide = func(r *etcdserverpb.TxnRequest) error {
+				if depth(r) > 70 {
+					return rpctypes.ErrTooManyOps
+				}
+				return nil
+			}
+		})
+		for range 2 {
+			results, sent := together(t, f, s, short(f, s, "a", 64))
+			require.Equal(t, 64, within(sent[len(sent)-1]))
+			for i, r := range results {
+				requireRead(t, r, i, 1)
+			}
+		}
 	})
 }
