@@ -54,8 +54,8 @@ func (t *Ticket) own() clientv3.Op { return clientv3.OpGet(t.me.key) }
 
 func (t *Ticket) absent() clientv3.Cmp { return createdAt(t.me.key, 0) }
 
-// create runs the transaction that creates the keys of all tickets, until it is answered, in the way
-// that is right for that. Its comparisons must fail if one of the keys is there. If they are, an earlier attempt
+// create commits creation, which creates the keys of all tickets, until it is answered; how it may go out
+// is decided here. Its comparisons must fail if one of the keys is there. If they are, an earlier attempt
 // was applied although its answer never came, and found is true: then there is no answer, and the
 // keys were there at revision seen. If none is, or not any more, ErrBusy. A try has other
 // conditions as well: there an earlier attempt is looked for only if there was one.

@@ -101,8 +101,8 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 			lists = append(lists, list{entriesOf(r.Kvs), r.More, r.Count})
 		}
 		tell(tickets, lists, seen)
-		if len(tickets) == 1 {
-			tickets[0].queue.calm.met(lists[0].count == 1 && tickets[0].verdict == granted)
+		if t := tickets[0]; len(tickets) == 1 {
+			t.queue.calm.met(t.mode != Shared && t.verdict == granted && lists[0].count == 1)
 		}
 	default:
 		return askTogether(ctx, tickets)
