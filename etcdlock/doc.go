@@ -133,5 +133,5 @@
 //
 // Locks and releases of many names at the same time, on one session, go out together. There a Mutex or
 // Election that is kept, rather than made anew for each lock, saves etcd a read of its queue if nobody
-// else was there the last time.
+// else was there within the last second.
 package etcdlock

@@ -30,6 +30,17 @@ func creatingMany(message any) bool {
 	return ok && creating(message) && len(r.Compare) > 2
 }
 
+// joinEach has somebody join each of the queues, all at once.
+func joinEach(t *testing.T, c *embedtest.Cluster, queues []*fairqueue.Queue) []*fairqueue.Ticket {
+	ctx := within(t, patience)
+	tickets := make([]*fairqueue.Ticket, len(queues))
+	crowd(t, c, len(queues), func(i int) (err error) {
+		tickets[i], err = queues[i].Join(ctx, fairqueue.Exclusive)
+		return err
+	})
+	return tickets
+}
+
 func ranges(message any) (n int64) {
 	for _, op := range message.(*etcdserverpb.TxnRequest).Success {
 		if op.GetRequestRange() != nil {
@@ -53,11 +64,7 @@ func TestWhereNobodyWasThereIsNothingToRead(t *testing.T) {
 		}
 		return false
 	}))
-	tickets := make([]*fairqueue.Ticket, n)
-	crowd(t, c, n, func(i int) (err error) {
-		tickets[i], err = queues[i].Join(ctx, fairqueue.Exclusive)
-		return err
-	})
+	tickets := joinEach(t, c, queues)
 	require.Positive(t, created.Load())
 	require.Zero(t, read.Load())
 	for i, ticket := range tickets {
@@ -80,11 +87,7 @@ func TestWhoMeetsSomebodyAgainstExpectationWaits(t *testing.T) {
 		others = append(others, hold(t, fairqueue.New(open(t, c.Client(t)), fmt.Sprintf("q%d", i)), fairqueue.Exclusive))
 	}
 	ctx := within(t, patience)
-	tickets := make([]*fairqueue.Ticket, n)
-	crowd(t, c, n, func(i int) (err error) {
-		tickets[i], err = queues[i].Join(ctx, fairqueue.Exclusive)
-		return err
-	})
+	tickets := joinEach(t, c, queues)
 	for i, ticket := range tickets {
 		require.Equal(t, i >= taken, ticket.Granted())
 		if i < taken {
@@ -150,11 +153,7 @@ func TestTheAnswerToAShortcutIsLost(t *testing.T) {
 	queues := calm(t, c, n)
 	ctx := within(t, patience)
 	lost := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingMany))
-	tickets := make([]*fairqueue.Ticket, n)
-	crowd(t, c, n, func(i int) (err error) {
-		tickets[i], err = queues[i].Join(ctx, fairqueue.Exclusive)
-		return err
-	})
+	tickets := joinEach(t, c, queues)
 	require.Equal(t, 1, lost.Bites())
 	for i, ticket := range tickets {
 		require.NoError(t, ticket.Wait(ctx))

@@ -154,18 +154,23 @@ func depth(r *etcdserverpb.TxnRequest) int {
 	return max(len(r.Compare), len(r.Success)) + deepest
 }
 
+// limitOperations makes f an etcd that was started with another limit.
+func limitOperations(f *fake, limit int) {
+	f.set(func(f *fake) {
+		f.decide = func(r *etcdserverpb.TxnRequest) error {
+			if depth(r) > limit {
+				return rpctypes.ErrTooManyOps
+			}
+			return nil
+		}
+	})
+}
+
 // With a lower one, what is likely to succeed needs more room than the others.
 func TestALowerLimitIsLearntForWhatIsLikelyToSucceed(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		f.set(func(f *fake) {
-			f.decide = func(r *etcdserverpb.TxnRequest) error {
-				if depth(r) > 70 {
-					return rpctypes.ErrTooManyOps
-				}
-				return nil
-			}
-		})
+		limitOperations(f, 70)
 		results, sent := together(t, f, s, likely(f, s, "a", 64, 1))
 		require.Len(t, sent, 2, "the first was refused")
 		for i, r := range results {

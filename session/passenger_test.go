@@ -53,32 +53,3 @@ func TestARequestThatDoesNotEndKeepsNobody(t *testing.T) {
 		wait()
 	})
 }
-
-// The limits of those who go out together differ; the request takes no notice of any.
-func TestARequestThatDoesNotEndKeepsEachForItsOwnLimit(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f, session.WithTTL(time.Hour))
-		f.set(func(f *fake) { f.txn = lost })
-		patient, waitForIt := commits(context.Background(), s, removals(f, s, "patient", 1)...)
-		time.Sleep(9*time.Second - 50*time.Millisecond) // virtual; its third attempt is about to begin
-		wait := busy(f, s)
-		time.Sleep(40 * time.Millisecond)
-		release := make(chan struct{})
-		f.set(func(f *fake) { f.txn = deaf(release) })
-		all, waitForAll := commits(context.Background(), s, removals(f, s, "a", 2)...)
-		time.Sleep(time.Second)
-		require.Contains(t, f.sent(), []string{"a0", "a1", "patient0"}, "they are under way together")
-		f.set(func(f *fake) { f.txn = nil })
-		waitForAll()
-		for _, r := range all {
-			require.NoError(t, r.err)
-			require.Less(t, r.took, 4*time.Second)
-		}
-		waitForIt()
-		require.NoError(t, patient[0].err)
-		require.Equal(t, 3, patient[0].doubts)
-		require.Less(t, patient[0].took, 22*time.Second)
-		close(release)
-		wait()
-	})
-}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -117,14 +116,7 @@ func TestShortcutsAreTriedTheLessTheMoreAreInVain(t *testing.T) {
 func TestAShortcutIsNotTakenWithin(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		f.set(func(f *fake) {
-			f.decide = func(r *etcdserverpb.TxnRequest) error {
-				if depth(r) > 70 {
-					return rpctypes.ErrTooManyOps
-				}
-				return nil
-			}
-		})
+		limitOperations(f, 70)
 		for range 2 {
 			results, sent := together(t, f, s, short(f, s, "a", 64))
 			require.Equal(t, 64, within(sent[len(sent)-1]))
