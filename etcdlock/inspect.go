@@ -79,16 +79,14 @@ func inspect(ctx context.Context, client *clientv3.Client, name string, opts []O
 func leaseTTLs(ctx context.Context, client *clientv3.Client, entries []fairqueue.Entry) map[clientv3.LeaseID]time.Duration {
 	var mu sync.Mutex
 	ttls := make(map[clientv3.LeaseID]time.Duration)
+	asked := make(map[clientv3.LeaseID]bool)
 	turn := make(chan struct{}, inspections)
 	var asking sync.WaitGroup
 	for _, e := range entries {
-		mu.Lock()
-		_, known := ttls[e.Lease]
-		ttls[e.Lease] = 0
-		mu.Unlock()
-		if known || e.Lease == clientv3.NoLease {
+		if asked[e.Lease] || e.Lease == clientv3.NoLease {
 			continue
 		}
+		asked[e.Lease] = true
 		turn <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-turn }()

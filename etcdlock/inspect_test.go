@@ -1,11 +1,13 @@
 package etcdlock_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -59,6 +61,31 @@ func TestInspectShowsWhoHoldsAndWhoWaitsInOrder(t *testing.T) {
 	unlockAll(t, []*etcdlock.Hold{one, two})
 	unlock(t, granted(t, writer))
 	unlock(t, granted(t, reader))
+}
+
+// Some answers are there before the last place is reached: more leases than are asked about at
+// a time, each with a place early in line and one late.
+func TestInspectTellsTheTTLOfEveryPlaceOfALease(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	var leases []clientv3.LeaseID
+	for range 20 {
+		lease, err := client.Grant(within(t), 600)
+		require.NoError(t, err)
+		leases = append(leases, lease.ID)
+	}
+	for i := range 2 * len(leases) {
+		lease := leases[i%len(leases)]
+		_, err := client.Put(within(t), fmt.Sprintf("etcdlock/orders/%x", i), "", clientv3.WithLease(lease))
+		require.NoError(t, err)
+	}
+	seen, err := etcdlock.Inspect(within(t), client, "orders")
+	require.NoError(t, err)
+	require.Len(t, seen.Places, 2*len(leases))
+	for i, p := range seen.Places {
+		require.Equal(t, leases[i%len(leases)], p.Lease)
+		require.Positive(t, p.TTL, "place %d", i)
+	}
 }
 
 func TestInspectCountsADowngradedWriterAndItsReaders(t *testing.T) {
