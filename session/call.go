@@ -31,7 +31,8 @@ const (
 // are tried again after a jittered pause. It returns early with an error that
 // wraps ctx's when that ends, with the session's when that ends, and with
 // etcd's own answer when that will not change (permission denied, no space).
-// An answer that the lease is unknown ends the session.
+// An answer that the lease is unknown ends the session; so what is bound to another lease is not for
+// Call.
 //
 // As op may be run several times, it must be repeatable; see [Doubtful] for
 // what its error says about writes. Safe for concurrent use.
@@ -43,10 +44,14 @@ func (s *Session) call(ctx context.Context, try func(limit time.Duration) (timed
 	if err := s.Err(); err != nil {
 		return unsent{err}
 	}
-	err := repeat(ctx, s.ctx, try)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		s.lose(err)
-	}
+	err := repeat(ctx, s.ctx, func(limit time.Duration) (timedOut bool, err error) {
+		// Judged here, since the error of the call may tell why ctx ended, which may be the loss of
+		// another session.
+		if timedOut, err = try(limit); errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			s.lose(err)
+		}
+		return timedOut, err
+	})
 	if ended := s.Err(); err != nil && ended != nil {
 		switch {
 		case Doubtful(err):

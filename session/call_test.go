@@ -95,6 +95,20 @@ func TestDoubtfulWritesAreThoseThatMayHaveBeenApplied(t *testing.T) {
 	require.True(t, session.Doubtful(session.ErrLost))
 }
 
+// The cause of a context is whatever its maker says, as with the context of a hold on another session.
+func TestTheCauseOfAContextIsNoNewsOfTheLease(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.renew = lost })
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(fmt.Errorf("another session is over: %w", rpctypes.ErrLeaseNotFound))
+		require.ErrorIs(t, s.Renew(ctx), context.Canceled)
+		_, _, err := s.Commit(ctx, removal("a", 1))
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, s.Err())
+	})
+}
+
 // R1: the first attempt's answer is lost, a later one is refused.
 func TestRefusalAfterASilentAttemptIsStillDoubtful(t *testing.T) {
 	for name, last := range map[string]error{"final": rpctypes.ErrPermissionDenied, "passing": rpctypes.ErrTooManyRequests} {
