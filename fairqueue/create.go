@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -58,9 +58,16 @@ func (t *Ticket) absent() clientv3.Cmp { return createdAt(t.me.key, 0) }
 // is decided here. Its comparisons must fail if one of the keys is there. If they are, an earlier attempt
 // was applied although its answer never came, and found is true: then there is no answer, and the
 // keys were there at revision seen. If none is, or not any more, ErrBusy. A try has other
-// conditions as well: there an earlier attempt is looked for only if there was one.
+// conditions as well.
 func create(ctx context.Context, tickets []*Ticket, try bool, creation session.Transaction) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
 	s := tickets[0].session
+	reads := make([]clientv3.Op, len(tickets))
+	for i, t := range tickets {
+		reads[i] = t.own()
+	}
+	if try { // it may be refused because of itself, which nothing else would tell
+		creation.Else = reads
+	}
 	creation.Likely = !try
 	creation.Apart = string(tickets[0].queue.space)
 	// What is about several tickets stands in several queues, and may be as large as a transaction can be.
@@ -69,29 +76,23 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 	for _, t := range tickets {
 		t.unanswered += doubts
 	}
-	if err != nil {
+	noSpace := errors.Is(err, rpctypes.ErrNoSpace) // which etcd says of what it has done, too
+	switch {
+	case err != nil && !noSpace:
 		for _, t := range tickets {
 			t.forget()
 		}
 		return nil, 0, false, err
-	}
-	if answer.Succeeded {
+	case err == nil && answer.Succeeded:
 		for _, t := range tickets {
 			t.me.revision = answer.Header.Revision
 		}
 		return answer, answer.Header.Revision, false, nil
-	}
-	if try && !slices.ContainsFunc(tickets, func(t *Ticket) bool { return t.unanswered > 0 }) {
-		for _, t := range tickets {
-			t.forget()
-		}
-		return nil, 0, false, ErrBusy
+	case err == nil && try:
+		return nil, answer.Header.Revision, true, findAgain(tickets, answer)
 	}
 	// Rare enough for a request of its own, rather than a part of each that creates something.
-	reads := make([]clientv3.Op, len(tickets))
-	for i, t := range tickets {
-		reads[i] = t.own()
-	}
+	refusal := err
 	err = s.Call(ctx, func(ctx context.Context) (err error) {
 		answer, err = s.Client().Txn(ctx).Then(reads...).Commit()
 		return err
@@ -105,7 +106,17 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 		}
 		return nil, 0, false, err
 	}
-	return nil, answer.Header.Revision, true, findAgain(tickets, answer)
+	if noSpace {
+		for i, t := range tickets {
+			if len(answer.Responses[i].GetResponseRange().Kvs) == 0 {
+				t.unanswered-- // that attempt has been answered
+			}
+		}
+	}
+	if err = findAgain(tickets, answer); noSpace && errors.Is(err, ErrBusy) {
+		err = refusal
+	}
+	return nil, answer.Header.Revision, true, err
 }
 
 // findAgain looks for the tickets of an earlier attempt where a later one found some key

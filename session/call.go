@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -71,7 +72,8 @@ func Retry(ctx context.Context, op func(context.Context) error) error {
 
 // Doubtful reports whether a write that failed with err may nevertheless have
 // been applied, or may yet be: the answer was lost, or the request is held up
-// somewhere between here and the server.
+// somewhere between here and the server; or etcd says that it has no space, which
+// may be since that write.
 func Doubtful(err error) bool {
 	if err == nil {
 		return false
@@ -84,10 +86,20 @@ func Doubtful(err error) bool {
 	}
 	switch codeOf(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.NotFound,
-		codes.FailedPrecondition, codes.OutOfRange, codes.ResourceExhausted, codes.Unimplemented:
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
 		return false
+	case codes.ResourceExhausted:
+		// Etcd says that there is no space of what it has applied as well, if the last of it went between
+		// the check at the door and that; and gRPC complains of an answer that is too large.
+		return !strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests))
 	}
 	return true
+}
+
+// refused reports whether there has been an answer which will not change, so that nothing is under way any
+// more. That does not say whether anything was applied.
+func refused(err error) bool {
+	return err != nil && !Passing(err) && (!Doubtful(err) || codeOf(err) == codes.ResourceExhausted)
 }
 
 // unsure is an answer that came after an attempt without one: that the last

@@ -24,7 +24,7 @@ var answers = map[string]struct {
 	doubtful bool
 }{
 	"permission denied":      {rpctypes.ErrPermissionDenied, false, false},
-	"no space":               {rpctypes.ErrNoSpace, false, false},
+	"no space":               {rpctypes.ErrNoSpace, false, true},
 	"invalid auth token":     {rpctypes.ErrInvalidAuthToken, false, false},
 	"authentication failed":  {rpctypes.ErrAuthFailed, false, false},
 	"user empty":             {rpctypes.ErrUserEmpty, false, false},
@@ -53,7 +53,8 @@ var answers = map[string]struct {
 	"corrupt":                {rpctypes.ErrCorrupt, false, true},
 	"not a status":           {errors.New("odd"), false, true},
 	"too many requests, raw": {rpctypes.ErrGRPCRequestTooManyRequests, true, false},
-	"no space, raw":          {rpctypes.ErrGRPCNoSpace, false, false},
+	"no space, raw":          {rpctypes.ErrGRPCNoSpace, false, true},
+	"answer too large":       {status.Error(codes.ResourceExhausted, "grpc: received message larger than max"), false, true},
 }
 
 // Promise 10, R12

@@ -45,7 +45,8 @@ type Transaction struct {
 // than 64, and of their operations no more than 64 on the way to each transaction within it, added up.
 // An attempt begins when it goes out. The answer is what
 // it would be for t alone, or for its shortcut, and so is the error: what etcd refuses as a whole is asked for
-// again by each on its own. No two of them may write the same key.
+// again by each on its own. No two of them may write the same key; and since etcd looks at the conditions of
+// all before it does anything, those that depend on what others write need the same Apart as these.
 //
 // What only reads, without a condition, is counted and collects apart from the rest, and what any
 // member may answer (serializable) apart from what the quorum is asked; so reads are no raft entry
@@ -53,7 +54,9 @@ type Transaction struct {
 // keeps those waiting that it goes out with, so it had better go alone.
 //
 // Doubts tells how many attempts were sent and not answered: each may have taken effect, or
-// may yet. Values of ctx, as for tracing, do not travel with what goes out together, whose answers
+// may yet. One that was answered is among them if it may have taken effect all the same (no space: see
+// [Doubtful]). Not among them are those that etcd's client makes by itself, as where a proxy in between says that
+// the request was cancelled. Values of ctx, as for tracing, do not travel with what goes out together, whose answers
 // share a header. Safe for concurrent use.
 func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, doubts int, err error) {
 	if t.Grace && ctx.Done() != nil {
@@ -62,44 +65,57 @@ func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.T
 		ctx = g
 	}
 	err = s.call(ctx, func(limit time.Duration) (timedOut bool, err error) {
-		timedOut, answer, err = s.tryCommit(ctx, limit, t)
-		if Doubtful(err) {
+		o := s.tryCommit(ctx, limit, t)
+		doubtful := Doubtful(o.err)
+		if o.again {
+			o = s.tryAlone(ctx, limit, t)
+			switch {
+			case doubtful && refused(o.err):
+				o.err = unsure{o.err}
+			case doubtful && Doubtful(o.err):
+				doubts++
+			default:
+				doubtful = doubtful || Doubtful(o.err)
+			}
+		}
+		if doubtful {
 			doubts++
 			t.Likely = false // it may find itself
 		}
-		return timedOut, err
+		answer = o.answer
+		return o.timedOut, o.err
 	})
 	return answer, doubts, err
 }
 
 // tryCommit makes one attempt at t.
-func (s *Session) tryCommit(ctx context.Context, limit time.Duration, t Transaction) (timedOut bool, answer *clientv3.TxnResponse, err error) {
+func (s *Session) tryCommit(ctx context.Context, limit time.Duration, t Transaction) outcome {
 	if ctx.Err() != nil {
-		return false, nil, unsent{ctx.Err()}
-	}
-	alone := func(ctx context.Context) error {
-		answer, err = s.commit(ctx, t)
-		return err
+		return outcome{err: unsent{ctx.Err()}}
 	}
 	r := s.routes.of(t)
 	p, number := r.board(t, limit)
 	if p == nil {
 		defer r.land(number)
-		timedOut, err = attempt(ctx, s.ctx, limit, alone)
-		return timedOut, answer, err
+		return s.tryAlone(ctx, limit, t)
 	}
 	r.depart(false)
-	err = r.wait(ctx, p)
+	err := r.wait(ctx, p)
 	switch {
-	case err == nil && p.again:
-		timedOut, err = attempt(ctx, s.ctx, limit, alone)
-		return timedOut, answer, err
 	case err == nil:
-		return p.timedOut, p.answer, p.err
+		return p.outcome
 	case r.withdraw(p):
-		return false, nil, unsent{err}
+		return outcome{err: unsent{err}}
 	}
-	return false, nil, unsure{err}
+	return outcome{err: unsure{err}}
+}
+
+func (s *Session) tryAlone(ctx context.Context, limit time.Duration, t Transaction) (o outcome) {
+	o.timedOut, o.err = attempt(ctx, s.ctx, limit, func(ctx context.Context) (err error) {
+		o.answer, err = s.commit(ctx, t)
+		return err
+	})
+	return o
 }
 
 func (s *Session) commit(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -472,6 +473,40 @@ func TestALostAnswerLeavesAllInDoubtAndAllTryAgain(t *testing.T) {
 			require.Less(t, r.took, 4*time.Second)
 		}
 	})
+}
+
+// Etcd checks its space at the door, and once more when it has applied a transaction. On its own it may be
+// accepted, as what only deletes is.
+func TestWhatEtcdHadNoSpaceForMayHaveBeenDone(t *testing.T) {
+	for _, next := range []error{nil, rpctypes.ErrPermissionDenied} {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			s := open(t, f)
+			f.set(func(f *fake) { f.txn = late(10 * time.Millisecond) })
+			wait := busy(f, s)
+			results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 3)...)
+			f.set(func(f *fake) {
+				f.txn = func(_ context.Context, do func() error) error {
+					f.set(func(f *fake) {
+						if f.txn = nil; next != nil {
+							f.txn = refused(next)
+						}
+					})
+					return cmp.Or(do(), rpctypes.ErrNoSpace)
+				}
+			})
+			wait()
+			waitForAll()
+			for _, r := range results {
+				require.ErrorIs(t, r.err, next)
+				require.Equal(t, 1, r.doubts)
+				if next == nil {
+					require.False(t, r.answer.Succeeded, "the first attempt did it")
+				} else {
+					require.True(t, session.Doubtful(r.err))
+				}
+			}
+		})
+	}
 }
 
 // R2: the lease is gone, which says nothing about what was under way.

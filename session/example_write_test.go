@@ -152,7 +152,7 @@ func ExampleDoubtful() {
 	_, err := client.Put(ctx, "k", "v")
 	fmt.Println(session.Doubtful(err))
 
-	cluster.Refuse("Put", rpctypes.ErrGRPCNoSpace)
+	cluster.Refuse("Put", rpctypes.ErrGRPCPermissionDenied)
 	_, err = client.Put(context.Background(), "k", "v")
 	fmt.Println(session.Doubtful(err))
 	// Output:

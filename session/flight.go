@@ -25,7 +25,7 @@ func (r *route) fly(batch []*passenger, number int64) {
 		answers, err = r.commitAll(ctx, batch)
 		return err
 	})
-	refused := err != nil && len(batch) > 1 && !Doubtful(err) && !Passing(err)
+	again := len(batch) > 1 && refused(err)
 	if len(batch) > 1 && errors.Is(err, rpctypes.ErrTooManyOps) {
 		if r.reads {
 			r.narrow(sum(batch))
@@ -34,7 +34,7 @@ func (r *route) fly(batch []*passenger, number int64) {
 		}
 	}
 	for i, m := range batch {
-		o := outcome{err: err, timedOut: timedOut, again: refused}
+		o := outcome{err: err, timedOut: timedOut, again: again}
 		if err == nil {
 			o.answer = answers[i]
 		}

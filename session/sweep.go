@@ -116,7 +116,7 @@ func (s *Session) dueLeftovers() (due []*leftover, wait time.Duration) {
 // one, so that a key that may not be touched any more does not keep the others.
 func (s *Session) remove(due []*leftover) {
 	err := s.removeTogether(due)
-	if err != nil && !Doubtful(err) && !Passing(err) && len(due) > 1 {
+	if refused(err) && len(due) > 1 {
 		for _, l := range due {
 			s.settle([]*leftover{l}, s.removeTogether([]*leftover{l}))
 		}

@@ -1,0 +1,101 @@
+package fairqueue_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+// disowning returns a client that is told err of the first request to create something, which is done all
+// the same.
+func disowning(t *testing.T, c *embedtest.Cluster, err error) *clientv3.Client {
+	t.Helper()
+	var told atomic.Bool
+	client, failure := clientv3.New(clientv3.Config{
+		Endpoints: c.Endpoints(),
+		Logger:    zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string,
+			request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			answer := invoke(ctx, method, request, reply, conn, opts...)
+			if answer == nil && strings.HasSuffix(method, "/Txn") && creating(request) && !told.Swap(true) {
+				return err
+			}
+			return answer
+		})},
+	})
+	require.NoError(t, failure)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// joining are the ways to join.
+var joining = map[string]func(ctx context.Context, q *fairqueue.Queue) (*fairqueue.Ticket, error){
+	"join": func(ctx context.Context, q *fairqueue.Queue) (*fairqueue.Ticket, error) {
+		return q.Join(ctx, fairqueue.Exclusive)
+	},
+	"try to join": func(ctx context.Context, q *fairqueue.Queue) (*fairqueue.Ticket, error) {
+		return q.TryJoin(ctx, fairqueue.Exclusive)
+	},
+	"try to share": func(ctx context.Context, q *fairqueue.Queue) (*fairqueue.Ticket, error) {
+		return q.TryJoin(ctx, fairqueue.Shared)
+	},
+}
+
+// The client sends a request once more, and tells nobody, if a proxy says that it was cancelled. And etcd
+// says that it has no space of what it has done as well, if there was some when the request came.
+func TestWhoIsInLineAgainstWhatWasSaidFindsItself(t *testing.T) {
+	for reason, said := range map[string]error{
+		"sent twice": status.Error(codes.Canceled, "stream terminated by RST_STREAM"),
+		"no space":   rpctypes.ErrGRPCNoSpace,
+	} {
+		for way, join := range joining {
+			t.Run(reason+", "+way, func(t *testing.T) {
+				t.Parallel()
+				c := embedtest.Start(t)
+				q := fairqueue.New(open(t, disowning(t, c, said)), "q")
+				ticket, err := join(within(t, patience), q)
+				require.NoError(t, err)
+				require.NoError(t, ticket.Wait(within(t, patience)))
+				require.Equal(t, []string{ticket.Key()}, keysUnder(t, c.Client(t), "q"))
+				require.Equal(t, revisionOf(t, c.Client(t), ticket.Key()), ticket.Revision())
+				leave(t, ticket)
+				require.Empty(t, keysUnder(t, c.Client(t), "q"))
+			})
+		}
+	}
+}
+
+// Or else a service that goes on trying would fill its memory with what it watches over.
+func TestWhatEtcdHasNoSpaceForLeavesNothingToWatchOver(t *testing.T) {
+	for way, join := range joining {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			q := fairqueue.New(open(t, c.Client(t)), "q")
+			free, err := join(within(t, patience), q)
+			require.NoError(t, err)
+			leave(t, free)
+			c.Refuse("Txn", rpctypes.ErrGRPCNoSpace, embedtest.When(creating), embedtest.Times(3))
+			for range 3 {
+				_, err = join(within(t, patience), q)
+				require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+			}
+			again, err := join(within(t, patience), q)
+			require.NoError(t, err)
+			require.Equal(t, free.Key(), again.Key(), "the name is free")
+		})
+	}
+}
