@@ -48,9 +48,15 @@ func (t *Ticket) put() clientv3.Op {
 	return clientv3.OpPut(t.me.key, t.value, clientv3.WithLease(t.session.Lease()))
 }
 
-// own reads t's key for create. Not the key only: etcd answers that without the
+// own reads the keys of tickets for create. Not the keys only: etcd answers that without the
 // lease since 3.7.
-func (t *Ticket) own() clientv3.Op { return clientv3.OpGet(t.me.key) }
+func own(tickets []*Ticket) []clientv3.Op {
+	reads := make([]clientv3.Op, len(tickets))
+	for i, t := range tickets {
+		reads[i] = clientv3.OpGet(t.me.key)
+	}
+	return reads
+}
 
 func (t *Ticket) absent() clientv3.Cmp { return createdAt(t.me.key, 0) }
 
@@ -61,12 +67,8 @@ func (t *Ticket) absent() clientv3.Cmp { return createdAt(t.me.key, 0) }
 // conditions as well.
 func create(ctx context.Context, tickets []*Ticket, try bool, creation session.Transaction) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
 	s := tickets[0].session
-	reads := make([]clientv3.Op, len(tickets))
-	for i, t := range tickets {
-		reads[i] = t.own()
-	}
 	if try { // it may be refused because of itself, which nothing else would tell
-		creation.Else = reads
+		creation.Else = own(tickets)
 	}
 	creation.Likely = !try
 	creation.Apart = string(tickets[0].queue.space)
@@ -94,7 +96,7 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 	// Rare enough for a request of its own, rather than a part of each that creates something.
 	refusal := err
 	err = s.Call(ctx, func(ctx context.Context) (err error) {
-		answer, err = s.Client().Txn(ctx).Then(reads...).Commit()
+		answer, err = s.Client().Txn(ctx).Then(own(tickets)...).Commit()
 		return err
 	})
 	if err != nil {
