@@ -13,47 +13,68 @@ import (
 // each on a stream of its own, for which the client's balancer takes the next
 // endpoint: one that swallows packets costs an attempt, not the session. But the
 // balancer's turn is shared with all other requests of the client, so any attempt
-// may meet that endpoint again. Hence each gets a share of the time that is left,
-// and there are eight or more before the deadline.
+// may meet that endpoint again. Hence each gets a share of the time that is left before
+// the next one leaves, and there are eight or more before the deadline. None is given up
+// for that: where every answer takes long, the first is the first to come.
 func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
-	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
+	told := Live
+	for sleep(s.ctx, s.ctx, s.untilRenewal()) { // not ttl/3: the grant may have been slow
+		s.renewInTime(&told)
+	}
+}
+
+// renewInTime makes attempts until one of them is answered, or the session ends.
+func (s *Session) renewInTime(told *State) {
+	over := make(chan struct{})
+	defer close(over)
+	answers := make(chan error)
+	failed := func(err error) {
+		s.tell(told, s.State(), err)
+		s.logger.Warn("lease renewal failed", "error", err, "trusted_for", s.remaining())
+	}
+	timer := time.NewTimer(0)
 	defer timer.Stop()
-	pause, told := firstPause, Live
-	for {
+	for pause, underWay := firstPause, 0; ; {
 		select {
 		case <-timer.C:
+			if s.untilRenewal() > 0 {
+				s.tell(told, Live, nil) // Renew was called meanwhile
+				return
+			}
+			if underWay > 0 {
+				failed(errUnanswered)
+			}
+			underWay++
+			timer.Reset(max(s.remaining()/4, s.ttl/40))
+			s.running.Go(func() {
+				ctx, cancel := context.WithTimeout(s.ctx, s.ttl) // later its answer would be worth nothing
+				defer cancel()
+				err := s.renew(ctx)
+				select {
+				case answers <- err:
+				case <-over:
+				}
+			})
+		case err := <-answers:
+			if err == nil {
+				s.tell(told, Live, nil)
+				return
+			}
+			if s.ctx.Err() != nil {
+				return
+			}
+			underWay--
+			failed(err)
+			timer.Reset(jitter(pause))
+			pause = min(2*pause, s.ttl/12)
 		case <-s.ctx.Done():
 			return
 		}
-		if wait := s.untilRenewal(); wait > 0 {
-			s.tell(&told, Live, nil) // Renew was called meanwhile
-			timer.Reset(wait)
-			continue
-		}
-		attempt, cancel := context.WithTimeout(s.ctx, max(s.remaining()/4, s.ttl/40))
-		err := s.renew(attempt)
-		timedOut := attempt.Err() != nil
-		cancel()
-		if s.ctx.Err() != nil {
-			return
-		}
-		switch {
-		case err == nil:
-			s.tell(&told, Live, nil)
-			pause = firstPause
-			timer.Reset(s.untilRenewal())
-			continue
-		case timedOut:
-			timer.Reset(0)
-		default:
-			timer.Reset(jitter(pause))
-			pause = min(2*pause, s.ttl/12)
-		}
-		s.tell(&told, s.State(), err)
-		s.logger.Warn("lease renewal failed", "error", err, "trusted_for", s.remaining())
 	}
 }
+
+var errUnanswered = errors.New("it has not been answered so far")
 
 // renew makes one request. Its answer counts from the moment before it left.
 // Close waits for those under way, so that none leaves after it has returned.
