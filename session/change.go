@@ -27,6 +27,11 @@ func (s *Session) tell(told *State, now State, why error) {
 	if s.change == nil || now == *told || (now != Live && now != AtRisk) {
 		return
 	}
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if s.ctx.Err() != nil {
+		return // the end is the last that is told
+	}
 	*told = now
 	s.change(Change{Lease: s.lease, State: now, Err: why})
 }
@@ -37,6 +42,8 @@ func (s *Session) tellEnd() {
 		return
 	}
 	context.AfterFunc(s.ctx, func() {
+		s.telling.Lock()
+		defer s.telling.Unlock()
 		err := context.Cause(s.ctx)
 		s.change(Change{Lease: s.lease, State: stateOf(err, 0, s.ttl), Err: err})
 	})

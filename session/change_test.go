@@ -97,6 +97,30 @@ func TestCloseIsToldOnce(t *testing.T) {
 	})
 }
 
+// An answer and the end of the session may come at the same moment.
+func TestNothingIsToldAfterTheEnd(t *testing.T) {
+	for range 300 {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			var c changes
+			s := open(t, f, c.option(), session.WithTTL(30*time.Second))
+			f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+			time.Sleep(20 * time.Second)
+			require.Equal(t, []session.State{session.AtRisk}, c.states())
+			closed := make(chan error, 1)
+			var once sync.Once
+			f.set(func(f *fake) {
+				f.renew = func(_ context.Context, do func() error) error {
+					once.Do(func() { go func() { closed <- s.Close(context.Background()) }() })
+					return do()
+				}
+			})
+			require.NoError(t, <-closed)
+			synctest.Wait()
+			require.Equal(t, session.Closed, c.last().State)
+		})
+	}
+}
+
 // H6
 func TestARevokedLeaseIsToldAsALoss(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {

@@ -32,7 +32,9 @@ type Session struct {
 	margin time.Duration
 	now    clock
 	logger *slog.Logger
-	change func(Change)
+
+	telling sync.Mutex // is held while change is called
+	change  func(Change)
 
 	// ctx ends with the session and carries why. Everything that hangs on the
 	// session hangs on it, its own goroutines included.
