@@ -147,6 +147,29 @@ func TestFirstRenewalDoesNotWaitAfterASlowGrant(t *testing.T) {
 	})
 }
 
+// H3: whoever asks for a session gets one that can be used.
+func TestALeaseThatIsOverWhenItsGrantIsAnsweredIsNotOffered(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = func(ctx context.Context, do func() error) error {
+			f.set(func(f *fake) { f.grant = nil })
+			return late(2500*time.Millisecond)(ctx, do)
+		}
+		s := open(t, f, session.WithTTL(2*time.Second))
+		require.NoError(t, s.Err())
+		require.Len(t, f.grantTimes(), 2)
+	})
+}
+
+func TestWhereNoLeaseComesInTimeThereIsNoSession(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.grant = late(2500 * time.Millisecond)
+		start := time.Now()
+		_, err := session.New(context.Background(), f.client(), session.WithTTL(2*time.Second), session.WithMonotonicClock())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
+
 // H4: no answer for 4 s right after the grant, with a TTL of 60 s.
 func TestSessionSurvivesSilenceRightAfterTheGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {

@@ -67,7 +67,8 @@ type Session struct {
 // New creates a session: it grants a lease (one request) and starts the
 // goroutine that renews it. ctx bounds the creation only; without a deadline of
 // its own it ends after 10 s. If an answer of the server is lost, a lease without
-// keys exists until its TTL is over.
+// keys exists until its TTL is over. One that is over before the answer has come is no
+// use; then another is granted.
 //
 // The errors are those of ctx, of etcd (wrapped) and of options that make no
 // sense. A nil context or client panics.
@@ -85,24 +86,28 @@ func New(ctx context.Context, c *clientv3.Client, opts ...Option) (*Session, err
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	var granted *clientv3.LeaseGrantResponse
-	var sent time.Duration
-	err = attempts(ctx, context.Background(), func(ctx context.Context) (err error) {
-		sent = o.now()
-		granted, err = c.Grant(ctx, seconds)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("session: creating a lease: %w", err)
+	for {
+		var granted *clientv3.LeaseGrantResponse
+		var sent time.Duration
+		err = attempts(ctx, context.Background(), func(ctx context.Context) (err error) {
+			sent = o.now()
+			granted, err = c.Grant(ctx, seconds)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("session: creating a lease: %w", err)
+		}
+		ttl := time.Duration(granted.TTL) * time.Second
+		margin, err := o.marginFor(ttl)
+		if err != nil {
+			// If this fails, the lease runs out.
+			_ = revoke(ctx, c, granted.ID)
+			return nil, err
+		}
+		if o.now() < sent+ttl-margin {
+			return start(c, granted.ID, ttl, margin, sent, o), nil
+		}
 	}
-	ttl := time.Duration(granted.TTL) * time.Second
-	margin, err := o.marginFor(ttl)
-	if err != nil {
-		// If this fails, the lease runs out.
-		_ = revoke(ctx, c, granted.ID)
-		return nil, err
-	}
-	return start(c, granted.ID, ttl, margin, sent, o), nil
 }
 
 // bounded gives ctx a deadline if it has none.
