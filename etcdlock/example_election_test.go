@@ -110,7 +110,7 @@ func ExampleWithHealthCheck() {
 
 	diskFull := make(chan struct{})
 	election := etcdlock.NewElection(sessions, "controller",
-		etcdlock.WithHealthCheck(10*time.Millisecond, func(context.Context) error {
+		etcdlock.WithHealthCheck(time.Second/4, func(context.Context) error {
 			select {
 			case <-diskFull:
 				return errors.New("the disk is full")

@@ -176,7 +176,7 @@ func ExampleElection_Run_unhealthy() {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	election := etcdlock.NewElection(src, "controller", etcdlock.WithHealthCheck(10*time.Millisecond, check))
+	election := etcdlock.NewElection(src, "controller", etcdlock.WithHealthCheck(time.Second/4, check))
 	err := election.Run(ctx, "node-1", func(ctx context.Context, _ *etcdlock.Term) error {
 		close(ill)
 		<-ctx.Done()

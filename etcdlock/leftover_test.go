@@ -82,22 +82,23 @@ func TestASemaphoreCanBeForgotten(t *testing.T) {
 // Scenario E6: a sick process may not even heed the end of a context.
 func TestAHealthCheckThatNeverReturnsDoesNotKeepALeader(t *testing.T) {
 	t.Parallel()
-	cluster := embedtest.Start(t)
-	stuck, calls := make(chan struct{}), make(chan struct{}, 100)
-	check := etcdlock.WithHealthCheck(20*time.Millisecond, func(context.Context) error {
-		calls <- struct{}{}
-		if len(calls) > 2 { // two are before the term
-			<-stuck
-		}
-		return nil
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
+		stuck, calls := make(chan struct{}), make(chan struct{}, 100)
+		check := etcdlock.WithHealthCheck(20*time.Millisecond, func(context.Context) error {
+			calls <- struct{}{}
+			if len(calls) > 2 { // two are before the term
+				<-stuck
+			}
+			return nil
+		})
+		w := newTerms()
+		returned, stop := running(t, etcdlock.NewElection(virtualKeeper(t, cluster.Client(t)), "controller", check), "a", w.work)
+		ctx, _ := w.next(t)
+		await(t, "the end of the context", ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrUnhealthy)
+		awaitTickets(t, cluster.Client(t), 0)
+		finish(t, returned, stop)
+		require.LessOrEqual(t, len(calls), 3, "it is not called again until it returns")
+		close(stuck)
 	})
-	w := newTerms()
-	returned, stop := running(t, etcdlock.NewElection(keep(t, cluster.Client(t)), "controller", check), "a", w.work)
-	ctx, _ := w.next(t)
-	await(t, "the end of the context", ctx.Done())
-	require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrUnhealthy)
-	awaitTickets(t, cluster.Client(t), 0)
-	finish(t, returned, stop)
-	require.LessOrEqual(t, len(calls), 3, "it is not called again until it returns")
-	close(stuck)
 }
