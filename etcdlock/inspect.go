@@ -106,17 +106,18 @@ func leaseTTLs(ctx context.Context, client *clientv3.Client, entries []fairqueue
 // The holder is told that it has lost the lock, within milliseconds if it has had it for a
 // second; what it writes with its guard or token is refused from then on, but nothing can keep
 // it from what has no such protection. One round trip. If the key is not that of the token any
-// more, nothing happens, and the error wraps [ErrStale].
+// more, nothing happens, and the error wraps [ErrStale]; but after an attempt that was not
+// answered it counts as released, since it may have been that attempt that removed it.
 func ForceRelease(ctx context.Context, client *clientv3.Client, key string, token Token) error {
-	var found bool
+	var removed bool // or may have been
 	err := session.Retry(ctx, func(ctx context.Context) error {
 		answer, err := client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(key), "=", int64(token))).
 			Then(clientv3.OpDelete(key)).Commit()
-		found = err == nil && answer.Succeeded
+		removed = removed || session.Doubtful(err) || err == nil && answer.Succeeded
 		return err
 	})
-	if err == nil && (!found || token == 0) {
+	if err == nil && (!removed || token == 0) {
 		err = fmt.Errorf("%w: %s is not that of token %d", ErrStale, key, token)
 	}
 	return failed("force-release", key, err)

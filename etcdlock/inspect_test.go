@@ -180,3 +180,14 @@ func TestForceReleaseLetsTheNextInAndNothingElse(t *testing.T) {
 	require.NoError(t, next.Err())
 	unlock(t, next)
 }
+
+// The attempt that removed it was not answered, and the next one finds nothing.
+func TestAForceReleaseWhoseReplyWasLostIsOne(t *testing.T) {
+	t.Parallel()
+	q := newLine(t)
+	stuck := lock(t, q.mine)
+	q.cluster.LoseReply("Txn", embedtest.Once())
+	require.NoError(t, etcdlock.ForceRelease(within(t), q.client, stuck.Key(), stuck.Token()))
+	require.Zero(t, tickets(t, q.client))
+	require.ErrorIs(t, stuck.Unlock(within(t)), etcdlock.ErrLost)
+}
