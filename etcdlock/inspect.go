@@ -41,13 +41,19 @@ type Place struct {
 	TTL time.Duration
 }
 
-// inspections is how many leases are asked about at a time.
-const inspections = 16
+const (
+	// inspections is how many leases are asked about at a time.
+	inspections = 16
+
+	// ttlTimeout bounds the questions for TTLs, which the rest of what there is to see does not
+	// wait for. It is enough to ask again after one that got no answer.
+	ttlTimeout = 6 * time.Second
+)
 
 // Inspect reads who holds the lock of that name and who waits for it, in order: one read, and
-// one request for each lease there is. Give the options that the lock is made with
-// ([WithNamespace], [AtPrefix]). It needs no session, and works for every kind of lock; a Multi
-// or Striped is several names.
+// one request for each lease there is, whose answers are waited for 6 s at most. Give the options
+// that the lock is made with ([WithNamespace], [AtPrefix]). It needs no session, and works for
+// every kind of lock; a Multi or Striped is several names.
 func Inspect(ctx context.Context, client *clientv3.Client, name string, opts ...Option) (Queue, error) {
 	q, err := inspect(ctx, client, name, opts)
 	return q, failed("inspect", name, err)
@@ -77,12 +83,17 @@ func inspect(ctx context.Context, client *clientv3.Client, name string, opts []O
 }
 
 func leaseTTLs(ctx context.Context, client *clientv3.Client, entries []fairqueue.Entry) map[clientv3.LeaseID]time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, ttlTimeout)
+	defer cancel()
 	var mu sync.Mutex
 	ttls := make(map[clientv3.LeaseID]time.Duration)
 	asked := make(map[clientv3.LeaseID]bool)
 	turn := make(chan struct{}, inspections)
 	var asking sync.WaitGroup
 	for _, e := range entries {
+		if ctx.Err() != nil {
+			break
+		}
 		if asked[e.Lease] || e.Lease == clientv3.NoLease {
 			continue
 		}
@@ -90,11 +101,17 @@ func leaseTTLs(ctx context.Context, client *clientv3.Client, entries []fairqueue
 		turn <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-turn }()
-			if answer, err := client.TimeToLive(ctx, e.Lease); err == nil && answer.TTL > 0 {
-				mu.Lock()
-				ttls[e.Lease] = time.Duration(answer.TTL) * time.Second
-				mu.Unlock()
-			}
+			var left int64
+			_ = session.Retry(ctx, func(ctx context.Context) error { // without an answer it stays 0
+				answer, err := client.TimeToLive(ctx, e.Lease)
+				if err == nil {
+					left = max(answer.TTL, 0) // it is -1 if the lease is over
+				}
+				return err
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			ttls[e.Lease] = time.Duration(left) * time.Second
 		})
 	}
 	asking.Wait()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -86,6 +87,31 @@ func TestInspectTellsTheTTLOfEveryPlaceOfALease(t *testing.T) {
 		require.Equal(t, leases[i%len(leases)], p.Lease)
 		require.Positive(t, p.TTL, "place %d", i)
 	}
+}
+
+func TestInspectAsksAgainForATTLAndDoesWithoutThoseThatAreNotTold(t *testing.T) {
+	t.Parallel()
+	q := newLine(t)
+	of := func(s *session.Session) embedtest.FaultOption {
+		return embedtest.When(func(message any) bool {
+			r, ok := message.(*etcdserverpb.LeaseTimeToLiveRequest)
+			return ok && r.ID == int64(s.Lease())
+		})
+	}
+	once, never := newSession(t, q.cluster.Client(t)), newSession(t, q.cluster.Client(t))
+	one := lock(t, etcdlock.NewRWMutex(once, "orders").RLocker())
+	two := lock(t, etcdlock.NewRWMutex(never, "orders").RLocker())
+	q.cluster.LoseReply("LeaseTimeToLive", of(once), embedtest.Once())
+	defer q.cluster.LoseReply("LeaseTimeToLive", of(never)).Heal()
+
+	ctx := within(t)
+	seen, err := etcdlock.Inspect(ctx, q.client, "orders")
+	require.NoError(t, err)
+	require.NoError(t, ctx.Err(), "the context is not used up")
+	require.Len(t, seen.Places, 2)
+	require.Positive(t, seen.Places[0].TTL)
+	require.Zero(t, seen.Places[1].TTL)
+	unlockAll(t, []*etcdlock.Hold{one, two})
 }
 
 func TestInspectCountsADowngradedWriterAndItsReaders(t *testing.T) {
