@@ -194,6 +194,9 @@ func (h *Hold) Slot() (number int, ok bool) { return max(h.slot, 0), h.slot >= 0
 // With [WithMinHold], and before that time is over, it returns at once all the same, but the
 // lock stays taken until then; that costs two round trips.
 func (h *Hold) Unlock(ctx context.Context) error {
+	if ctx == nil {
+		panic("etcdlock: nil context") // before the only call that does anything is spent
+	}
 	if h.unlocked.Swap(true) {
 		return nil
 	}

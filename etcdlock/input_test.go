@@ -154,3 +154,17 @@ func TestNilArgumentsPanicWithTheReason(t *testing.T) {
 		_, _ = new(etcdlock.Mutex).Lock(context.Background())
 	})
 }
+
+func TestAnUnlockThatPanicsLeavesTheHoldAsItWas(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	h := lock(t, m)
+	require.PanicsWithValue(t, "etcdlock: nil context", func() {
+		//nolint:staticcheck // what it is about
+		_ = h.Unlock(nil)
+	})
+	require.NoError(t, h.Err())
+	unlock(t, h)
+	require.Zero(t, tickets(t, cluster.Client(t)))
+}
