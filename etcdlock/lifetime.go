@@ -39,13 +39,19 @@ func (l *lifetime) ended() error {
 // context returns a context that ends with it. The first time it takes what begin tells: the context
 // whose values it has, the one whose end ends it, and what tells the reason then.
 func (l *lifetime) context(begin func() (values, outer context.Context, why func() error)) context.Context {
+	if made := l.made(); made != nil {
+		return made
+	}
+	values, outer, why := begin()
+	// A reason is for good, and one that comes up now is told by outer. It is not asked for with mu
+	// held: it may be found out here, and then the session writes it to a log that may ask the hold.
+	reason := why()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx == nil {
-		values, outer, why := begin()
 		l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(values))
 		if l.reason == nil {
-			l.reason = why() // rather than a moment later
+			l.reason = reason // rather than a moment later
 		}
 		if l.reason != nil {
 			l.cancel(l.reason)
@@ -53,5 +59,12 @@ func (l *lifetime) context(begin func() (values, outer context.Context, why func
 			l.detach = context.AfterFunc(outer, func() { l.end(why()) })
 		}
 	}
+	return l.ctx
+}
+
+// made returns the context if there is one, or nil.
+func (l *lifetime) made() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.ctx
 }

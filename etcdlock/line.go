@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
 )
 
 // localOptions are what a Mutex does without etcd. The zero value is nothing.
@@ -85,25 +86,36 @@ func (l *line) tryLock(ctx context.Context) (claim, error) {
 	return &place{line: l, ticket: t}, nil
 }
 
-// takeIdle takes what is kept. It is called with mu held.
+// takeIdle takes what is kept. It is called with mu held, and may unlock it meanwhile.
 func (l *line) takeIdle() *place {
 	o := l.current
 	if o == nil {
 		return nil
 	}
 	s := o.ticket.Session()
-	over := s.Context().Err() != nil
-	if !over && (o.held || o.wanted) {
-		return nil
-	}
-	if over || s.Err() != nil { // which looks at the clock
+	switch {
+	case s.Context().Err() != nil:
 		l.lose(o, s.Err()) // before that has been heard
 		return nil
+	case o.held || o.wanted:
+		return nil
 	}
-	o.expiry.Stop()
 	p := &place{line: l}
-	p.take(o)
+	p.take(o) // before mu is unlocked
+	o.expiry.Stop()
+	if err := l.look(s); err != nil {
+		l.lose(o, err)
+		return nil
+	}
 	return p
+}
+
+// look returns how s ended, by the clock. It is called with mu held, and unlocks it meanwhile: the
+// session writes to its log what it finds out, and who reads that may ask a hold.
+func (l *line) look(s *session.Session) error {
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	return s.Err()
 }
 
 // join sees to it that somebody is in line in etcd if that is needed. It is called with mu held.
@@ -190,7 +202,11 @@ func (l *line) spent(o *ownership) bool {
 
 // release ends what a place had of o.
 func (l *line) release(ctx context.Context, o *ownership) error {
+	over := o.ticket.Session().Err() // by the clock, as in look
 	l.mu.Lock()
+	if over != nil {
+		l.lose(o, over)
+	}
 	if l.handsOn() && len(l.waiting) > 0 && l.current == o && l.spent(o) {
 		asked := time.Now()
 		if l.isAlone(ctx, o) { // the bound is for the sake of others: who comes after the question waits for no longer than that
@@ -200,9 +216,6 @@ func (l *line) release(ctx context.Context, o *ownership) error {
 	if l.idle > 0 && len(l.waiting) == 0 && l.current == o && !o.wanted && !o.alone {
 		alone := l.isAlone(ctx, o)
 		o.alone, o.wanted = alone, o.wanted || !alone
-	}
-	if err := o.ticket.Session().Err(); err != nil {
-		l.lose(o, err) // which only the clock may have known of
 	}
 	lost := o.lost
 	give := l.next(o)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -506,6 +507,56 @@ func TestTheContextOfAHoldIsOverAtTheFirstLookIfTheHoldIs(t *testing.T) {
 	require.ErrorIs(t, context.Cause(one.Context()), etcdlock.ErrLost)
 	require.NoError(t, closed.Close(within(t)))
 	require.ErrorIs(t, context.Cause(two.Context()), etcdlock.ErrClosed)
+}
+
+// asking is a log whose reader asks back when something is lost.
+type asking struct {
+	slog.Handler
+	ask func()
+}
+
+func (a asking) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelError }
+func (a asking) Handle(context.Context, slog.Record) error        { a.ask(); return nil }
+func (a asking) WithAttrs([]slog.Attr) slog.Handler               { return a }
+
+// Only the clock knows of the loss, so it is the call that finds it out, in the midst of what it does.
+func TestTheSessionsLogMayAskAHold(t *testing.T) {
+	t.Parallel()
+	for name, look := range map[string]func(*etcdlock.Mutex, *etcdlock.Hold){
+		"context": func(_ *etcdlock.Mutex, h *etcdlock.Hold) { h.Context() },
+		"unlock":  func(_ *etcdlock.Mutex, h *etcdlock.Hold) { _ = h.Unlock(context.Background()) },
+		"lock":    func(m *etcdlock.Mutex, _ *etcdlock.Hold) { _, _ = m.Lock(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t)
+			now, jump := clockOf()
+			var h *etcdlock.Hold
+			asked := 0
+			log := slog.New(asking{slog.DiscardHandler, func() {
+				asked++
+				_, _ = h.Key(), h.Err()
+			}})
+			s := newSession(t, cluster.Client(t), session.WithClock(now), session.WithLogger(log))
+			opt := etcdlock.WithLocalHandover(noBound, 10)
+			if name == "lock" {
+				opt = etcdlock.WithRetention(noBound)
+			}
+			m := etcdlock.NewMutex(s, "orders", opt)
+			h = lock(t, m)
+			if name == "lock" { // one that is kept
+				unlock(t, h)
+			}
+			jump(noBound)
+			looked := make(chan struct{})
+			go func() {
+				defer close(looked)
+				look(m, h)
+			}()
+			await(t, "the call", looked)
+			require.Equal(t, 1, asked)
+		})
+	}
 }
 
 func TestALockThatIsKeptHasOneListener(t *testing.T) {
