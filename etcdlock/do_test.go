@@ -130,6 +130,23 @@ func TestALossIsReportedEvenIfTheWorkUnlocks(t *testing.T) {
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 }
 
+// It is the work's release that finds the key gone, and nothing did before.
+func TestALossThatOnlyTheWorksUnlockFindsOutIsReported(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	for _, l := range []etcdlock.Locker{m, outermost{etcdlock.Reentrant(m)}} {
+		err := etcdlock.Do(within(t), l, func(ctx context.Context, h *etcdlock.Hold) error {
+			_, err := client.Delete(ctx, h.Key())
+			require.NoError(t, err)
+			require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
+			return nil
+		})
+		require.ErrorIs(t, err, etcdlock.ErrLost)
+	}
+}
+
 func TestTheContextOfTheWorkEndsWithTheLock(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

@@ -42,7 +42,8 @@ type Hold struct {
 	slot     int     // of a semaphore's permit, or -1
 	tenure   *tenure // if it can be entered again
 	unlocked atomic.Bool
-	ending   sync.Mutex // held while the key is being removed on purpose
+	failure  atomic.Pointer[error] // of the Unlock that did something, for Do; nil: none
+	ending   sync.Mutex            // held while the key is being removed on purpose
 }
 
 func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
@@ -214,7 +215,11 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	if lost != nil && !errors.Is(lost, ErrUnlocked) { // which is a term that was transferred
 		err = lost
 	}
-	err = failed("unlock", h.lock.name, err)
+	if err != nil {
+		failure := failed("unlock", h.lock.name, err)
+		h.failure.Store(&failure)
+		err = failure
+	}
 	if len(h.lock.opts.hooks) > 0 {
 		h.lock.opts.released(h, time.Since(h.since), err)
 	}

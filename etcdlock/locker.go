@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/etcdlock/locks/fairqueue"
 )
 
 // releaseTimeout is how long Do waits for its release to be confirmed.
@@ -54,13 +56,14 @@ func do(ctx context.Context, lock func(context.Context) (*Hold, error), fn func(
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
 		lost := h.Err()
-		unlockErr := h.Unlock(bounded)
+		_ = h.Unlock(bounded)
+		failure := h.failure.Load() // of fn's own, if it came first
 		switch {
 		case errors.Is(lost, ErrLost), errors.Is(lost, ErrClosed):
 			err = both(err, failed("do", h.lock.name, lost))
-		case errors.Is(unlockErr, ErrLost) && h.claim.Session().Err() == nil:
-			// The key was gone; a session that ends while we release is another matter.
-			err = both(err, unlockErr)
+		case failure != nil && errors.Is(*failure, fairqueue.ErrGone):
+			// A session that ends while the lock is released is another matter.
+			err = both(err, *failure)
 		}
 	}()
 	fnCtx, cancel := context.WithCancelCause(carry(ctx, h))
