@@ -107,6 +107,36 @@ func TestATransferDoesNotPassOverOtherPrograms(t *testing.T) {
 	resign(t, awaitTerm(t, "ours", waiting))
 }
 
+// The transfer took effect, and has not heard of it yet.
+func TestWhoFindsATermPassedOnMeanwhileIsNotToldOfALoss(t *testing.T) {
+	t.Parallel()
+	for name, look := range map[string]func(*etcdlock.Term) error{
+		"txn": func(term *etcdlock.Term) error {
+			_, err := term.Txn(within(t)).Commit()
+			return err
+		},
+		"proclaim": func(term *etcdlock.Term) error { return term.Proclaim(within(t), "late") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t)
+			client := cluster.Client(t)
+			term := lead(t, candidate(t, cluster), "a")
+			waiting := inLine(t, client, candidate(t, cluster), "b", 2)
+			lost := cluster.LoseReply("Txn", embedtest.Once())
+			transferred := make(chan error, 1)
+			go func() { transferred <- term.Transfer(within(t), "b") }()
+			require.NoError(t, lost.Wait(within(t)))
+			err := look(term)
+			require.ErrorIs(t, err, etcdlock.ErrUnlocked)
+			require.NotErrorIs(t, err, etcdlock.ErrLost)
+			require.NoError(t, await(t, "the transfer", transferred))
+			require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
+			resign(t, awaitTerm(t, "the next", waiting))
+		})
+	}
+}
+
 func TestALostTermCannotBeTransferred(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

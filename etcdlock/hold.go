@@ -44,6 +44,7 @@ type Hold struct {
 	unlocked atomic.Bool
 	failure  atomic.Pointer[error] // of the Unlock that did something, for Do; nil: none
 	ending   sync.Mutex            // held while the key is being removed on purpose
+	passing  atomic.Bool           // whether it is a term that a Transfer is passing on
 }
 
 func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
@@ -83,6 +84,15 @@ func (h *Hold) observe() {
 		// etcd does not let us look, at the moment. The session's news still comes.
 		pause(ctx, observeAgain)
 	}
+}
+
+// gone is how the hold ended whose key is not there any more, which err says: while it is passed
+// on that is no loss, even if it is not known yet whether the transfer took effect.
+func (h *Hold) gone(err error) error {
+	if h.passing.Load() {
+		return ErrUnlocked
+	}
+	return err
 }
 
 // abandon gives up what is left of a hold of several keys when it has lost one: it would keep

@@ -22,7 +22,7 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	err := t.Err()
 	if err == nil {
 		if err = t.ticket.Set(ctx, value); errors.Is(err, fairqueue.ErrGone) {
-			err = t.over(err)
+			err = t.over(t.gone(err))
 		}
 	}
 	return failed("proclaim", t.Name(), err)
@@ -58,6 +58,8 @@ func (t *Term) transfer(ctx context.Context, candidate string) error {
 func (t *Term) passOn(ctx context.Context, candidate string) error {
 	t.ending.Lock() // that the key is gone must not count as a loss
 	defer t.ending.Unlock()
+	t.passing.Store(true) // nor that others find it gone
+	defer t.passing.Store(false)
 	err := t.ticket.PassTo(ctx, func(behind []fairqueue.Entry) int {
 		return slices.IndexFunc(behind, func(e fairqueue.Entry) bool { return string(e.Value) == candidate })
 	})

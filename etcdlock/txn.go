@@ -83,7 +83,7 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 		return nil, err
 	}
 	if !outer.Succeeded {
-		t.hold.lose(fmt.Errorf("%w: the guard was refused", ErrLost))
+		t.hold.lose(t.hold.gone(fmt.Errorf("%w: the guard was refused", ErrLost)))
 		return nil, t.hold.Err() // the first reason counts
 	}
 	inner := (*clientv3.TxnResponse)(outer.Responses[0].GetResponseTxn())
