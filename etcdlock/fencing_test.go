@@ -123,6 +123,18 @@ func TestALostAnswerIsUnclearAndARefusalIsNot(t *testing.T) {
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 }
 
+func TestATxnWhoseContextIsOverIsNotSentAndNotUnclear(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	h := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	before := cluster.Calls("Txn")
+	_, err := h.Txn(cancelled()).Then(clientv3.OpPut("data", "1")).Commit()
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, etcdlock.ErrUnclear)
+	require.Equal(t, before, cluster.Calls("Txn"))
+	unlock(t, h)
+}
+
 func TestTxnIsEtcdsOwnWhileTheLockIsHeld(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

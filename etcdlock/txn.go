@@ -67,6 +67,9 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 	}
 	ctx, stop := context.WithCancel(t.ctx)
 	defer stop()
+	if err := ctx.Err(); err != nil {
+		return nil, err // the client would send nothing, which cannot be told from a lost answer
+	}
 	defer context.AfterFunc(t.hold.Context(), stop)() // without the lock there is nothing to wait for
 	outer, err := t.hold.claim.Session().Client().Txn(ctx).
 		If(t.hold.Guards()...).
