@@ -18,7 +18,7 @@ type BlockedError struct {
 	Value string          // of the owner's key, which says more then
 	Key   string          // of the owner, for [ForceRelease]
 	Token Token           // of the owner
-	Ahead int             // how many, the owner included
+	Ahead int             // how many, the owner included; who waits WithLocalHandover counts processes
 	Err   error           // that ended the wait
 }
 

@@ -2,12 +2,15 @@ package etcdlock_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -66,6 +69,75 @@ func TestAForeignOwnerIsShownByItsValue(t *testing.T) {
 	require.Equal(t, "etcdlock/orders/694d", blocked.Key)
 	require.ErrorContains(t, err, `owned by "somebody else's"`)
 	awaitTickets(t, client, 1)
+}
+
+// What stands behind the process does not count, whether it owns or waits, nor is it read.
+func TestOneWhoWaitsInMemoryIsToldWhoIsAheadOfItsProcess(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 10),
+		etcdlock.WithLabel("mine"))
+	theirs := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLabel("theirs"))
+	blocked := func() (b *etcdlock.BlockedError) {
+		err := expiring(t, m)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorAs(t, err, &b)
+		return b
+	}
+	h := lock(t, m)
+	behind := locking(within(t), theirs)
+	awaitTickets(t, client, 2)
+	whole := cluster.LoseRequest("Range", embedtest.When(func(message any) bool {
+		r, ok := message.(*etcdserverpb.RangeRequest)
+		return ok && len(r.RangeEnd) > 0
+	}))
+	b := blocked()
+	whole.Heal()
+	require.Equal(t, 1, b.Ahead)
+	require.Equal(t, h.Key(), b.Key)
+	require.Equal(t, h.Token(), b.Token)
+	require.Equal(t, "mine", b.Owner.Label)
+	require.Equal(t, os.Getpid(), b.Owner.PID)
+	unlock(t, h)
+
+	h = granted(t, behind)
+	local := lineUp(t, within(t), m, 1)
+	awaitTickets(t, client, 2)
+	behind = locking(within(t), theirs)
+	awaitTickets(t, client, 3)
+	b = blocked()
+	require.Equal(t, 1, b.Ahead)
+	require.Equal(t, h.Key(), b.Key)
+	require.Equal(t, "theirs", b.Owner.Label)
+	unlock(t, h)
+	unlock(t, granted(t, local[0]))
+	unlock(t, granted(t, behind))
+}
+
+func TestInALongQueueOneWhoWaitsInMemoryIsNotToldWhoIsAhead(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	for i := range 11 {
+		var puts []clientv3.Op
+		for j := range 100 {
+			puts = append(puts, clientv3.OpPut(fmt.Sprintf("etcdlock/orders/%d-%d", i, j), ""))
+		}
+		_, err := client.Txn(within(t)).Then(puts...).Commit()
+		require.NoError(t, err)
+	}
+	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithLocalHandover(noBound, 10))
+	ctx, cancel := context.WithCancel(within(t))
+	local := lineUp(t, ctx, m, 1)
+	awaitTickets(t, client, 1101)
+	err := expiring(t, m)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	var blocked *etcdlock.BlockedError
+	require.NotErrorAs(t, err, &blocked)
+	cancel()
+	require.ErrorIs(t, await(t, "the waiter", local[0]).err, context.Canceled)
+	awaitTickets(t, client, 1100)
 }
 
 func TestACancelledWaitIsNotExplained(t *testing.T) {

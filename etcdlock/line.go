@@ -34,6 +34,8 @@ type line struct {
 	spare   chan struct{} // for the next place, so that a hand-over need not make one; may be nil
 	current *ownership    // nil: none
 	stop    func()        // gives up the place in etcd's line; nil: there is none
+
+	inLine *fairqueue.Ticket // of that place; nil: none yet
 }
 
 // newLine returns nil if the options ask for nothing.
@@ -131,11 +133,14 @@ func (l *line) join() {
 		defer cancel()
 		t, err := l.queue.Join(ctx, fairqueue.Exclusive)
 		if err == nil {
+			l.mu.Lock()
+			l.inLine = t
+			l.mu.Unlock()
 			err = t.Wait(ctx)
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.stop = nil
+		l.stop, l.inLine = nil, nil
 		switch {
 		case err == nil:
 			give := l.next(l.begin(t))

@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -20,6 +21,9 @@ type place struct {
 	err    error
 
 	limited bool // whether it waits for a limited time
+
+	// ahead is Ahead of one who has given up waiting in memory. It may be nil.
+	ahead func(context.Context) (owner fairqueue.Entry, ahead int, ok bool)
 }
 
 // take is called with mu held.
@@ -103,6 +107,12 @@ func (l *line) leave(p *place) bool {
 		return false
 	}
 	l.waiting = slices.Delete(l.waiting, i, i+1)
+	switch o := l.current; { // before the place in etcd's line is given up
+	case o != nil:
+		p.ahead = o.first
+	case l.inLine != nil:
+		p.ahead = l.inLine.Ahead
+	}
 	l.standDown()
 	return true
 }
@@ -155,12 +165,23 @@ func (p *place) Abandon() { p.own.lose(fairqueue.ErrGone) }
 
 // Ahead counts those in etcd's queue. Who waits in memory has at least that many ahead.
 func (p *place) Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool) {
-	if p.ticket != nil {
+	switch {
+	case p.ticket != nil:
 		return p.ticket.Ahead(ctx)
+	case p.ahead != nil:
+		return p.ahead(ctx)
 	}
-	entries, err := p.line.queue.Entries(ctx)
-	if err != nil || len(entries) == 0 {
+	return fairqueue.Entry{}, 0, false // not in etcd's line yet
+}
+
+// first is Ahead of those for whom only o is in the way: there is nobody ahead of it.
+func (o *ownership) first(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool) {
+	t := o.ticket
+	answer, err := t.Session().Client().Get(ctx, t.Key(), clientv3.WithSerializable())
+	if err != nil || len(answer.Kvs) == 0 || answer.Kvs[0].CreateRevision != t.Revision() {
 		return fairqueue.Entry{}, 0, false
 	}
-	return entries[0], len(entries), true
+	owner = fairqueue.Entry{Key: t.Key(), Revision: t.Revision(), Value: answer.Kvs[0].Value}
+	_ = json.Unmarshal(owner.Value, &owner.Owner) // the value says the rest
+	return owner, 1, true
 }
