@@ -118,10 +118,17 @@ func (s *Semaphore) Forget(ctx context.Context) error {
 // every change of it, until ctx ends. An error says that etcd refuses to be read at the
 // moment, and the loop may be left or goes on. One read and one watch, no session.
 func (s *Semaphore) Sizes(ctx context.Context) iter.Seq2[int64, error] {
-	if s.err != nil {
-		return func(yield func(int64, error) bool) { yield(0, failed("sizes", s.name, s.err)) }
+	return func(yield func(int64, error) bool) {
+		if s.err != nil {
+			yield(0, failed("sizes", s.name, s.err))
+			return
+		}
+		for size, err := range s.queue.Sizes(ctx) {
+			if !yield(size, failed("sizes", s.name, err)) {
+				return
+			}
+		}
 	}
-	return s.queue.Sizes(ctx)
 }
 
 // numberedPermit is a permit and the slot that goes with it.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -245,4 +246,19 @@ func TestSizesTellsEveryChange(t *testing.T) {
 	cancel()
 	await(t, "the end", over)
 	require.Empty(t, sizes, "acquisitions are no changes")
+}
+
+func TestAnErrorOfSizesHasTheNameOfTheSemaphore(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 2)
+	defer p.cluster.Refuse("Range", rpctypes.ErrPermissionDenied).Heal()
+	var refusal error
+	for _, err := range p.Sizes(within(t)) {
+		refusal = err
+		break
+	}
+	var typed *etcdlock.Error
+	require.ErrorAs(t, refusal, &typed)
+	require.Equal(t, "pool", typed.Name)
+	require.ErrorIs(t, refusal, rpctypes.ErrPermissionDenied)
 }
