@@ -64,7 +64,8 @@
 //
 // In the process: session.WithOnChange tells AtRisk (a renewal is overdue; alert if it is often), Lost
 // (alert), Live and Closed. [Hooks] tell waits, losses and how long locks are held: count Lost, and keep
-// a histogram of Acquired.Waited and Released.Held. A Released whose Err is neither ErrLost nor ErrClosed
+// a histogram of Acquired.Waited and Released.Held. A Released whose Err is ErrLost, and no Lost
+// for that hold, is a loss that only the release found out; one whose Err is neither ErrLost nor ErrClosed
 // is a release that goes on in the background. A wait that times out has the owner in its error
 // ([BlockedError]).
 //

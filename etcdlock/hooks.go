@@ -8,20 +8,24 @@ import (
 
 // Hooks are called when something happens to a lock, for metrics and logs; see [WithHooks].
 // Each may be nil. They are called from the goroutine in which it happens, so they must be
-// quick, must not call the lock, and may be called at the same time. What must stop when a
-// lock is lost hangs on the Hold's context instead.
+// quick, must not call the lock, and may be called at the same time. They must not panic: who
+// recovers from that has no Hold of what Lock has taken by then, and it stays taken until the
+// session ends. What must stop when a lock is lost hangs on the Hold's context instead.
 //
 // What happens to the session beneath is told by session.WithOnChange.
 type Hooks struct {
 	// Waiting is called by the goroutine that is in Lock when it has found the lock taken
-	// and is in line.
+	// and is in line. With WithLocalHandover it is called by each that has to wait for
+	// anything, even if that is only etcd's word that the lock is free: there the first of
+	// a process does not know more yet. Key is empty then, and Token 0.
 	Waiting func(Waiting)
 	// Acquired is called by the goroutine that is in Lock or TryLock when it has the lock.
 	Acquired func(Acquired)
 	// Released is called by the goroutine that is in Unlock when that is done, with what it
-	// is about to return. For a hold that had been lost before, Lost was called as well.
+	// is about to return. For a hold that was known to be lost before, Lost is called as well.
 	Released func(Released)
 	// Lost is called from a goroutine of its own when a hold ends otherwise than by Unlock.
+	// A loss that only Unlock finds out is told by Released alone, whose Err wraps ErrLost.
 	// After a suspension of the machine it may come late; Err of the hold does not.
 	Lost func(Lost)
 }
@@ -29,8 +33,8 @@ type Hooks struct {
 // Waiting is the argument of the hook of that name.
 type Waiting struct {
 	Name  string // of the lock
-	Key   string // of the place in line
-	Token Token  // that it will have
+	Key   string // of the place in line; empty if it is in memory only
+	Token Token  // that it will have; 0 if that is not known yet
 }
 
 // Acquired is the argument of the hook of that name.
