@@ -139,6 +139,9 @@ func WithLocalHandover(bound time.Duration, grants int) Option {
 // within one hand-over more than otherwise. While the process does not answer, others wait until its TTL is
 // over, as if it had crashed with the lock, although nobody uses it.
 //
+// Somebody else is one who stands in line. A TryLock of another Mutex does not, so it gets [ErrBusy] for
+// as long as the lock is kept, and does not end that.
+//
 // All who have the lock without it being given back in between have the same [Token]. A Lock that costs no round
 // trip believes what it last heard from etcd: who deletes the key by hand is heard of within milliseconds.
 // Only for a [Mutex]; not together with [WithMinHold]. The default is that Unlock gives the
