@@ -93,8 +93,8 @@ var errSlots = errors.New("with slots only one permit can be taken at a time")
 // to NewSemaphore: who goes by a replaced size goes by the new one. Waiters get what is new at
 // once, in order. If there are fewer, no permit is taken away, and none is granted until enough
 // have been given back; who waits for more than there are gets a [*SizeError], at once if it is
-// next in line, and within about 10 s otherwise. Holders who want to know follow Sizes. One
-// read and one transaction.
+// next in line, and within about 10 s otherwise. Holders who want to know follow Sizes. It
+// panics if size is not positive. One read and one transaction.
 func (s *Semaphore) Resize(ctx context.Context, size int64) error {
 	err := s.err
 	if err == nil {
