@@ -127,7 +127,7 @@
 //	Campaign, after a wait          one read more, for priorities
 //	Transfer, Resize                one read, one transaction
 //	Unlock before WithMinHold       two round trips
-//	entering again                  nothing
+//	entering again                  nothing; one read if another client has the hold
 //	a local hand-over, a kept lock  nothing; one read, and a watch, for a lock that is kept; one read
 //	                                when the bound of the hand-over has passed
 //

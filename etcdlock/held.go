@@ -3,6 +3,11 @@ package etcdlock
 import (
 	"context"
 	"iter"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
 )
 
 type heldKey struct{}
@@ -19,7 +24,8 @@ func carry(ctx context.Context, h *Hold) context.Context {
 	return context.WithValue(ctx, heldKey{}, &held{h, outer})
 }
 
-// holdsOf goes through the holds of the queue at prefix that ctx comes from, ended or not.
+// holdsOf goes through the holds of what is covered so that ctx comes from, ended or not. Of queues at
+// one prefix there may be several: see isOf.
 func holdsOf(ctx context.Context, covers func(cover) bool) iter.Seq[*Hold] {
 	return func(yield func(*Hold) bool) {
 		list, _ := ctx.Value(heldKey{}).(*held)
@@ -36,6 +42,42 @@ func holdsOf(ctx context.Context, covers func(cover) bool) iter.Seq[*Hold] {
 	}
 }
 
+// isOf reports whether h, which is of a queue at prefix, is of the one that src's client sees there. If that
+// client took h, it is. Otherwise its key decides, which no other cluster or namespace has, since it names
+// the lease: one read.
+func (h *Hold) isOf(ctx context.Context, src session.Source, prefix string) (is bool, err error) {
+	client, err := clientOf(ctx, src)
+	if err != nil || client == h.claim.Session().Client() {
+		return err == nil, err
+	}
+	for _, guard := range h.Guards() {
+		key := string(guard.KeyBytes())
+		if !strings.HasPrefix(key, prefix+"/") {
+			continue // of another part, which src's client may not be allowed to read
+		}
+		err = session.Retry(ctx, func(ctx context.Context) error {
+			// Without an operation any member would answer for itself.
+			answer, err := client.Txn(ctx).If(guard).Then(clientv3.OpGet(key, clientv3.WithCountOnly())).Commit()
+			is = err == nil && answer.Succeeded
+			return err
+		})
+		return is, err
+	}
+	return false, nil
+}
+
+// clientOf is the client of src's sessions.
+func clientOf(ctx context.Context, src session.Source) (*clientv3.Client, error) {
+	if has, ok := src.(interface{ Client() *clientv3.Client }); ok {
+		return has.Client(), nil
+	}
+	s, err := src.Session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Client(), nil
+}
+
 // RequireHeld returns nil if ctx comes from a hold of the lock called name that has not ended:
 // if it is the context that Do gave to its function, that Hold.Context or the Lock of a
 // ReentrantLock returned, or one derived from it. Otherwise the error wraps [ErrNotHeld], or
@@ -43,7 +85,9 @@ func holdsOf(ctx context.Context, covers func(cover) bool) iter.Seq[*Hold] {
 //
 // It is an assertion for code that must only be called under a lock, whoever took it, shared
 // or not. It makes no request. What must not happen after a loss still needs the guard or the
-// token. Names are compared as they were given, whatever the namespace.
+// token. Names are compared as they were given, whatever the namespace, and whichever etcd the lock
+// is in: to a program that has locks of one name in several clusters, or for several tenants, it
+// says that one of them is held, not which.
 func RequireHeld(ctx context.Context, name string) error {
 	err := ErrNotHeld
 	for h := range holdsOf(ctx, func(c cover) bool { return c.name == name }) {

@@ -74,11 +74,11 @@ func (m *Multi) With(opts ...Option) *Multi {
 // the other, and there is one read more at the end. Errors are as for [Mutex.Lock], and a
 // [*TooManyError] if there are more than 128, etcd's default limit for a transaction, or than
 // this etcd allows. If ctx comes from a reader's hold of a part that is to be taken
-// exclusively, the error wraps [ErrUpgrade].
+// exclusively, the error wraps [ErrUpgrade]; what that may cost is said at [RWMutex.Lock].
 func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
-		if m.upgrades(ctx) {
-			return nil, ErrUpgrade
+		if err := m.refuseUpgrade(ctx); err != nil {
+			return nil, err
 		}
 		return groupClaim(fairqueue.JoinAll(ctx, m.source, m.places...))
 	})
@@ -88,13 +88,21 @@ func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
 // transaction. Otherwise the error is [ErrBusy], with nothing written.
 func (m *Multi) TryLock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
-		if m.upgrades(ctx) {
-			return nil, ErrUpgrade
+		if err := m.refuseUpgrade(ctx); err != nil {
+			return nil, err
 		}
 		return groupClaim(fairqueue.TryAny(ctx, m.source, len(m.places), m.places...))
 	})
 }
 
-func (m *Multi) upgrades(ctx context.Context) bool {
-	return slices.ContainsFunc(m.covers, func(c cover) bool { return !c.shared && reads(ctx, c.prefix) })
+func (m *Multi) refuseUpgrade(ctx context.Context) error {
+	for _, c := range m.covers {
+		if c.shared {
+			continue
+		}
+		if err := refuseUpgrade(ctx, m.source, c.prefix); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -13,8 +13,9 @@ import (
 // for concurrent use.
 type Mutex struct {
 	lock
-	queue *fairqueue.Queue
-	line  *line // nil unless something is done without etcd
+	source session.Source
+	queue  *fairqueue.Queue
+	line   *line // nil unless something is done without etcd
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -26,7 +27,7 @@ func NewMutex(src session.Source, name string, opts ...Option) *Mutex {
 	o := collect(aMutex, opts)
 	l, prefix := newLock(o, name, false)
 	queue := fairqueue.New(src, prefix, o.queue...)
-	return &Mutex{lock: l, queue: queue, line: newLine(queue, o)}
+	return &Mutex{lock: l, source: src, queue: queue, line: newLine(queue, o)}
 }
 
 // Lock waits in line until it has the lock or ctx ends: one round trip if the lock is

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/etcdlock/locks/session"
 )
 
 // ReentrantLock is an exclusive lock that can be locked again by who holds it already. Who
@@ -14,19 +16,20 @@ import (
 // To give the context to another goroutine is to share the lock with it.
 type ReentrantLock struct {
 	inner  Locker
+	source session.Source
 	prefix string
 }
 
 // Reentrant returns l, a [Mutex] (or stripe) or a [RWMutex], of which this is the exclusive
 // side, as a lock that can be entered again. Others panic: two readers, or holders of permits,
-// are not one. All values of one name are the same lock, and can be entered through each
-// other's contexts.
+// are not one. All values of one name in one etcd are the same lock, and can be entered through
+// each other's contexts.
 func Reentrant(l Locker) *ReentrantLock {
 	switch l := l.(type) {
 	case *Mutex:
-		return &ReentrantLock{l, l.covers[0].prefix}
+		return &ReentrantLock{l, l.source, l.covers[0].prefix}
 	case *RWMutex:
-		return &ReentrantLock{l, l.covers[0].prefix}
+		return &ReentrantLock{l, l.source, l.covers[0].prefix}
 	}
 	panic("etcdlock: only a Mutex or a RWMutex can be re-entrant")
 }
@@ -41,6 +44,11 @@ func Reentrant(l Locker) *ReentrantLock {
 // If the hold that ctx comes from has been lost, the error wraps [ErrLost], since what is
 // around this call has lost its protection. If it has been released, the context has no
 // more rights than any other.
+//
+// If the hold of this name that ctx comes from was taken with another client, that may be one of
+// another cluster or namespace, where this is another lock. So that entering costs one read then, of
+// whether the hold is seen by this lock's client. If not, it is of no concern here, and so is one
+// that has been lost and is gone from etcd. If the read fails, its error is returned.
 func (r *ReentrantLock) Lock(ctx context.Context) (context.Context, *Hold, error) {
 	return r.enter(ctx, "lock", r.inner.Lock)
 }
@@ -75,10 +83,17 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.
 		panic("etcdlock: nil context")
 	}
 	for h := range holdsOf(ctx, func(c cover) bool { return c.prefix == r.prefix }) {
-		if h.tenure == nil && !h.Shared() && h.Err() == nil {
-			return nil, nil, failed(op, h.Name(), ErrNotReentrant)
+		if h.tenure == nil && (h.Shared() || h.Err() != nil) || errors.Is(h.ended(), ErrUnlocked) {
+			continue
 		}
-		if h.tenure == nil || errors.Is(h.ended(), ErrUnlocked) || !h.tenure.enter() {
+		switch here, err := h.isOf(ctx, r.source, r.prefix); {
+		case err != nil:
+			return nil, nil, failed(op, h.Name(), err)
+		case !here:
+			continue
+		case h.tenure == nil:
+			return nil, nil, failed(op, h.Name(), ErrNotReentrant)
+		case !h.tenure.enter():
 			continue
 		}
 		again := h.tenure.handle(ctx)

@@ -7,9 +7,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
 )
 
 // reentrant returns the lock "orders" and another one's view of it.
@@ -159,6 +162,130 @@ func TestAllValuesOfANameAreOneReentrantLock(t *testing.T) {
 	_, innermost := enter(ctx, t, one) // past the stranger
 	require.Equal(t, outer.Token(), innermost.Token())
 	unlockAll(t, []*etcdlock.Hold{innermost, other, inner, outer})
+}
+
+// elsewhere returns pairs of clients that do not see each other's locks.
+func elsewhere(t *testing.T) map[string][2]*clientv3.Client {
+	t.Helper()
+	one, two := embedtest.Start(t), embedtest.Start(t)
+	return map[string][2]*clientv3.Client{
+		"another cluster":   {one.Client(t), two.Client(t)},
+		"another tenant":    {tenantOf(t, one, "a/"), tenantOf(t, one, "b/")},
+		"a tenant's parent": {tenantOf(t, one, "tenant/"), one.Client(t)},
+	}
+}
+
+func TestTheLockOfAnotherEtcdIsNotEntered(t *testing.T) {
+	t.Parallel()
+	for what, clients := range elsewhere(t) {
+		a, b := newSession(t, clients[0]), newSession(t, clients[1])
+		here := etcdlock.Reentrant(etcdlock.NewMutex(a, "orders"))
+		there := etcdlock.Reentrant(etcdlock.NewMutex(b, "orders"))
+		ctx, outer := enter(within(t), t, here)
+		ctx, inner := enter(ctx, t, there)
+		require.NotEqual(t, outer.Key(), inner.Key(), what)
+		_, err := etcdlock.NewMutex(b, "orders").TryLock(within(t))
+		require.ErrorIs(t, err, etcdlock.ErrBusy, what)
+		_, again := enter(ctx, t, here) // past the one there
+		require.Equal(t, outer.Key(), again.Key(), what)
+		unlockAll(t, []*etcdlock.Hold{again, inner, outer})
+
+		plain := lock(t, etcdlock.NewMutex(a, "orders"))
+		_, inner, err = there.Lock(plain.Context())
+		require.NoError(t, err, what)
+		unlockAll(t, []*etcdlock.Hold{inner, plain})
+	}
+}
+
+// onlySessions is a source that has nothing else to offer.
+type onlySessions struct{ s *session.Session }
+
+func (o onlySessions) Session(ctx context.Context) (*session.Session, error) { return o.s.Session(ctx) }
+
+func TestEnteringThroughAnotherClientCostsARead(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	s := newSession(t, client)
+	set := lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "other"), etcdlock.NewMutex(s, "set")))
+	ctx, outer := enter(set.Context(), t, etcdlock.Reentrant(etcdlock.NewMutex(s, "orders")))
+	for _, c := range []struct {
+		what  string
+		src   session.Source
+		reads int64
+	}{
+		{"a session", newSession(t, client), 0},
+		{"a keeper", session.Keep(client), 0},
+		{"some source", onlySessions{s}, 0},
+		{"another client", newSession(t, cluster.Client(t)), 1},
+		{"another client's keeper", session.Keep(cluster.Client(t)), 1},
+	} {
+		before, applied := cluster.Calls("Txn")+cluster.Calls("Range"), cluster.AppliedIndex()
+		_, inner := enter(ctx, t, etcdlock.Reentrant(etcdlock.NewMutex(c.src, "orders")))
+		require.Equal(t, outer.Token(), inner.Token(), c.what)
+		unlock(t, inner)
+		_, _, err := etcdlock.Reentrant(etcdlock.NewMutex(c.src, "set")).Lock(ctx)
+		require.ErrorIs(t, err, etcdlock.ErrNotReentrant, c.what)
+		require.Equal(t, 2*c.reads, cluster.Calls("Txn")+cluster.Calls("Range")-before, c.what)
+		require.Equal(t, applied, cluster.AppliedIndex(), c.what)
+	}
+	unlockAll(t, []*etcdlock.Hold{outer, set})
+}
+
+// Whether it is another's lock or its own cannot be guessed.
+func TestALockIsNotEnteredUnlessItIsKnownToBeTheSame(t *testing.T) {
+	t.Parallel()
+	r, other, cluster := reentrant(t)
+	second := etcdlock.Reentrant(other)
+	ctx, outer := enter(within(t), t, r)
+	cluster.Refuse("Txn", rpctypes.ErrPermissionDenied, embedtest.Once())
+	_, _, err := second.Lock(ctx)
+	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	require.ErrorContains(t, err, `lock "orders"`)
+
+	silence := cluster.Hold("Txn")
+	ending, cancel := context.WithCancel(ctx)
+	asked := make(chan error, 1)
+	go func() {
+		_, _, err := second.TryLock(ending)
+		asked <- err
+	}()
+	await(t, "the question", silence.Bitten())
+	cancel()
+	require.ErrorIs(t, await(t, "the end of the call", asked), context.Canceled)
+	silence.Heal()
+
+	require.NoError(t, outer.Err())
+	require.Equal(t, 1, tickets(t, cluster.Client(t)))
+	_, inner := enter(ctx, t, second)
+	unlockAll(t, []*etcdlock.Hold{outer, inner})
+	require.Zero(t, tickets(t, cluster.Client(t)))
+}
+
+func TestEnteringTakesNoPermissionForOtherLocks(t *testing.T) {
+	t.Parallel()
+	users, _ := usersOf([]string{"etcdlock/orders/"})
+	cluster := embedtest.Start(t, embedtest.WithAuth("secret", users...))
+	s := newSession(t, cluster.Client(t))
+	set := lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "another"), etcdlock.NewMutex(s, "orders")))
+	theirs := etcdlock.Reentrant(etcdlock.NewMutex(newSession(t, cluster.ClientAs(t, limited)), "orders"))
+	_, _, err := theirs.Lock(set.Context())
+	require.ErrorIs(t, err, etcdlock.ErrNotReentrant)
+	unlock(t, set)
+}
+
+// Another client cannot recognise a hold that is not there.
+func TestAnotherClientDoesNotEnterWhatIsGone(t *testing.T) {
+	t.Parallel()
+	r, other, cluster := reentrant(t)
+	ctx, outer := enter(within(t), t, r)
+	remove(t, cluster.Client(t), outer.Key())
+	_, fresh, err := etcdlock.Reentrant(other).Lock(context.WithoutCancel(ctx))
+	require.NoError(t, err)
+	require.Greater(t, fresh.Token(), outer.Token())
+	require.ErrorIs(t, outer.Unlock(within(t)), etcdlock.ErrLost)
+	require.NoError(t, fresh.Err())
+	unlock(t, fresh)
 }
 
 func TestTheWriterOfARWMutexCanEnterAgain(t *testing.T) {

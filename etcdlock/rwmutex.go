@@ -20,8 +20,9 @@ import (
 // the earlier one still holds. Let only writers write.
 type RWMutex struct {
 	lock
-	queue *fairqueue.Queue
-	read  ReadLock
+	source session.Source
+	queue  *fairqueue.Queue
+	read   ReadLock
 }
 
 var _ Locker = (*RWMutex)(nil)
@@ -29,7 +30,7 @@ var _ Locker = (*RWMutex)(nil)
 // NewRWMutex returns the read-write lock of name. It is like [NewMutex].
 func NewRWMutex(src session.Source, name string, opts ...Option) *RWMutex {
 	o := collect("a RWMutex", opts)
-	m := &RWMutex{}
+	m := &RWMutex{source: src}
 	var prefix string
 	m.lock, prefix = newLock(o, name, false)
 	m.queue = fairqueue.New(src, prefix, o.queue...)
@@ -39,7 +40,9 @@ func NewRWMutex(src session.Source, name string, opts ...Option) *RWMutex {
 }
 
 // Lock waits in line until it has the lock for itself. It is like [Mutex.Lock]; in addition
-// the error wraps [ErrUpgrade], at once, if ctx comes from a reader's hold of this lock.
+// the error wraps [ErrUpgrade], at once, if ctx comes from a reader's hold of this lock. If it comes
+// from one of this name that another client took, perhaps in another cluster or namespace, a read
+// tells whether it is of this lock.
 func (m *RWMutex) Lock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
 		return m.write(ctx, m.queue.Join)
@@ -57,22 +60,32 @@ func (m *RWMutex) TryLock(ctx context.Context) (*Hold, error) {
 type joinFunc func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error)
 
 func (m *RWMutex) write(ctx context.Context, join joinFunc) (claim, error) {
-	if reads(ctx, m.covers[0].prefix) {
-		return nil, ErrUpgrade
+	if err := refuseUpgrade(ctx, m.source, m.covers[0].prefix); err != nil {
+		return nil, err
 	}
 	return ticketClaim(join(ctx, fairqueue.Exclusive))
 }
 
-// reads reports whether ctx comes from a reader's hold of the queue at prefix.
-func reads(ctx context.Context, prefix string) bool {
-	here := func(c cover) bool { return c.prefix == prefix }
-	for h := range holdsOf(ctx, here) {
-		reader := h.Shared() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return here(c) && c.shared })
-		if reader && h.Err() == nil {
-			return true
+// refuseUpgrade returns ErrUpgrade if ctx comes from a reader's hold of the queue at prefix in src's
+// etcd, or why that cannot be told.
+func refuseUpgrade(ctx context.Context, src session.Source, prefix string) error {
+	for h := range holdsOf(ctx, func(c cover) bool { return c.prefix == prefix }) {
+		if !h.reads(prefix) || h.Err() != nil {
+			continue
+		}
+		switch here, err := h.isOf(ctx, src, prefix); {
+		case err != nil:
+			return err
+		case here:
+			return ErrUpgrade
 		}
 	}
-	return false
+	return nil
+}
+
+// reads reports whether others may read what is locked at prefix while h is held.
+func (h *Hold) reads(prefix string) bool {
+	return h.Shared() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return c.prefix == prefix && c.shared })
 }
 
 // RLock waits in line until it has the lock together with other readers. Costs and errors

@@ -165,6 +165,24 @@ func TestAMutexOfTheNameIsTheExclusiveSide(t *testing.T) {
 	unlock(t, granted(t, again))
 }
 
+func TestAReaderElsewhereMayWriteHere(t *testing.T) {
+	t.Parallel()
+	for what, clients := range elsewhere(t) {
+		reader := lock(t, etcdlock.NewRWMutex(newSession(t, clients[0]), "orders").RLocker())
+		s := newSession(t, clients[1])
+		m := etcdlock.NewRWMutex(s, "orders")
+		for _, l := range []etcdlock.Locker{m, etcdlock.NewMulti(s, m, etcdlock.NewMutex(s, "other"))} {
+			h, err := l.Lock(reader.Context())
+			require.NoError(t, err, what)
+			unlock(t, h)
+			h, err = l.TryLock(reader.Context())
+			require.NoError(t, err, what)
+			unlock(t, h)
+		}
+		unlock(t, reader)
+	}
+}
+
 func TestAReaderCannotBecomeAWriter(t *testing.T) {
 	t.Parallel()
 	q := newLine(t)

@@ -34,7 +34,7 @@ func NewStriped(src session.Source, name string, stripes int, opts ...Option) *S
 	s := &Striped{lock: l, source: src, stripes: make([]*Mutex, stripes)}
 	queue := fairqueue.New(src, prefix, o.queue...)
 	for i := range s.stripes {
-		m := &Mutex{}
+		m := &Mutex{source: src}
 		m.lock, prefix = newLock(o, name+"/"+strconv.Itoa(i), false)
 		m.queue = queue.At(prefix)
 		if s.err == nil {
