@@ -39,7 +39,7 @@ var (
 	// that name. It is a mistake in the program.
 	ErrNotHeld = errors.New("etcdlock: not held")
 
-	// ErrUpgrade is returned by Lock and TryLock of RWMutex and Multi if the context comes from
+	// ErrUpgrade is returned by Lock and TryLock of RWMutex, Multi and ReentrantLock if the context comes from
 	// a shared hold of the same lock. It would wait for itself; and if two readers did so, each
 	// would wait for the other for ever. Unlock first, and look again at what was read.
 	ErrUpgrade = errors.New("etcdlock: a reader cannot become a writer")

@@ -39,7 +39,7 @@ func Reentrant(l Locker) *ReentrantLock {
 // what is done under the lock. The hold's Unlock undoes this Lock only.
 //
 // If ctx comes from a hold that was not taken through a ReentrantLock, the error wraps
-// [ErrNotReentrant], rather than that the call waits for itself.
+// [ErrNotReentrant], or [ErrUpgrade] if it is a reader's, rather than that the call waits for itself.
 //
 // If the hold that ctx comes from has been lost, the error wraps [ErrLost], since what is
 // around this call has lost its protection. If it has been released, the context has no
@@ -83,7 +83,7 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.
 		panic("etcdlock: nil context")
 	}
 	for h := range holdsOf(ctx, func(c cover) bool { return c.prefix == r.prefix }) {
-		if h.tenure == nil && (h.Shared() || h.Err() != nil) || errors.Is(h.ended(), ErrUnlocked) {
+		if h.tenure == nil && h.Err() != nil || errors.Is(h.ended(), ErrUnlocked) {
 			continue
 		}
 		switch here, err := h.isOf(ctx, r.source, r.prefix); {
@@ -91,6 +91,8 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.
 			return nil, nil, failed(op, h.Name(), err)
 		case !here:
 			continue
+		case h.reads(r.prefix):
+			return nil, nil, failed(op, h.Name(), ErrUpgrade)
 		case h.tenure == nil:
 			return nil, nil, failed(op, h.Name(), ErrNotReentrant)
 		case !h.tenure.enter():

@@ -298,14 +298,45 @@ func TestTheWriterOfARWMutexCanEnterAgain(t *testing.T) {
 	_, err := m.TryRLock(within(t))
 	require.ErrorIs(t, err, etcdlock.ErrBusy)
 	unlockAll(t, []*etcdlock.Hold{inner, outer})
-	reader := lock(t, m.RLocker())
-	_, _, err = r.Lock(reader.Context())
-	require.ErrorIs(t, err, etcdlock.ErrUpgrade)
-	unlock(t, reader)
-
 	s := newSession(t, cluster.Client(t))
 	for _, l := range []etcdlock.Locker{m.RLocker(), etcdlock.NewSemaphore(s, "pool", 1), allOf(s, "a"), nil} {
 		require.Panics(t, func() { etcdlock.Reentrant(l) })
+	}
+}
+
+// A Mutex is the writers' side of the name as well.
+func TestAReaderIsNotEnteredByAWriter(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	m := etcdlock.NewRWMutex(s, "orders")
+	writers := []*etcdlock.ReentrantLock{
+		etcdlock.Reentrant(m),
+		etcdlock.Reentrant(etcdlock.NewMutex(s, "orders")),
+		etcdlock.Reentrant(etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")),
+	}
+	downgraded := lock(t, etcdlock.NewMutex(s, "orders"))
+	require.NoError(t, downgraded.Downgrade(within(t)))
+	readers := []*etcdlock.Hold{
+		downgraded,
+		lock(t, m.RLocker()),
+		lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "other"), m.RLocker())),
+	}
+	for _, reader := range readers {
+		ctx, cancel := context.WithTimeout(reader.Context(), patience)
+		for _, w := range writers {
+			_, _, err := w.Lock(ctx)
+			require.ErrorIs(t, err, etcdlock.ErrUpgrade)
+			_, _, err = w.TryLock(ctx)
+			require.ErrorIs(t, err, etcdlock.ErrUpgrade)
+		}
+		cancel()
+	}
+	unlockAll(t, readers)
+	for _, w := range writers {
+		_, h, err := w.TryLock(context.WithoutCancel(readers[0].Context()))
+		require.NoError(t, err, "no longer a reader's")
+		unlock(t, h)
 	}
 }
 
