@@ -40,6 +40,7 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 		panic("etcdlock: a Multi of no locks")
 	}
 	m := &Multi{source: src}
+	m.opts = collect("a Multi", nil)
 	var names []string
 	for _, l := range locks {
 		place, part := l.place()
@@ -61,11 +62,15 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 	return m
 }
 
-// With returns the same lock with options: [WithHooks], [WithLogger], [WithMinHold]. Others
-// have no effect.
+// With returns the same lock with options besides those that it has: [WithHooks], [WithLogger],
+// [WithMinHold]. [WithNamespace], [AtPrefix] and [WithLabel] are for its parts and have no effect;
+// those of other kinds of lock panic.
 func (m *Multi) With(opts ...Option) *Multi {
 	with := *m
-	with.opts = collect("a Multi", opts)
+	with.opts.hooks, with.opts.queue = slices.Clip(m.opts.hooks), nil // not to write into another With's
+	for _, opt := range opts {
+		opt.apply(&with.opts)
+	}
 	return &with
 }
 

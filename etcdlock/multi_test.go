@@ -216,3 +216,27 @@ func TestANameGivenTwiceIsTakenOnceAndExclusivelyIfEitherIs(t *testing.T) {
 		unlock(t, h)
 	}
 }
+
+func TestWithAddsToTheOptionsOfAMulti(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	j, one, two := newJournal(), newJournal(), newJournal()
+	m := allOf(s, "a", "b").With(etcdlock.WithMinHold(aLongTime))
+	for range 3 {
+		m = m.With(etcdlock.WithHooks(j.hooks()))
+	}
+	withOne := m.With(etcdlock.WithHooks(one.hooks()))
+	withTwo := m.With(etcdlock.WithHooks(two.hooks()), etcdlock.WithNamespace("other"), etcdlock.WithLabel("of no effect"), etcdlock.AtPrefix())
+	unlock(t, lock(t, withOne))
+	for _, happened := range []string{"acquired a+b", "released a+b"} {
+		require.Equal(t, happened, one.next(t))
+		for range 3 {
+			require.Equal(t, happened, j.next(t))
+		}
+	}
+	_, err := withTwo.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy, "the minimum is not over")
+	require.Empty(t, one.calls)
+	require.Empty(t, two.calls)
+}
