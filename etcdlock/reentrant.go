@@ -36,7 +36,8 @@ func Reentrant(l Locker) *ReentrantLock {
 
 // Lock enters the hold that ctx comes from, or waits for the lock as [Mutex.Lock] does. The
 // context that it returns ends with ctx or with the hold, whichever comes first; use it for
-// what is done under the lock. The hold's Unlock undoes this Lock only.
+// what is done under the lock. The hold's Unlock undoes this Lock only. With an error it is ctx as it
+// was given.
 //
 // If ctx comes from a hold that was not taken through a ReentrantLock, the error wraps
 // [ErrNotReentrant], or [ErrUpgrade] if it is a reader's, rather than that the call waits for itself.
@@ -88,13 +89,13 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.
 		}
 		switch here, err := h.isOf(ctx, r.source, r.prefix); {
 		case err != nil:
-			return nil, nil, failed(op, h.Name(), err)
+			return ctx, nil, failed(op, h.Name(), err)
 		case !here:
 			continue
 		case h.reads(r.prefix):
-			return nil, nil, failed(op, h.Name(), ErrUpgrade)
+			return ctx, nil, failed(op, h.Name(), ErrUpgrade)
 		case h.tenure == nil:
-			return nil, nil, failed(op, h.Name(), ErrNotReentrant)
+			return ctx, nil, failed(op, h.Name(), ErrNotReentrant)
 		case !h.tenure.enter():
 			continue
 		}
@@ -105,13 +106,13 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.
 		}
 		if err != nil {
 			_ = again.Unlock(ctx) // the error tells what is wrong
-			return nil, nil, failed(op, again.Name(), err)
+			return ctx, nil, failed(op, again.Name(), err)
 		}
 		return again.within(ctx), again, nil
 	}
 	base, err := take(ctx)
 	if err != nil {
-		return nil, nil, err
+		return ctx, nil, err
 	}
 	h := (&tenure{base: base, entered: 1}).handle(ctx)
 	return h.within(ctx), h, nil

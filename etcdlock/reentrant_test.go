@@ -340,6 +340,32 @@ func TestAReaderIsNotEnteredByAWriter(t *testing.T) {
 	}
 }
 
+// So ctx, h, err := r.TryLock(ctx) leaves one to go on with.
+func TestWithAnErrorTheContextIsTheOneGiven(t *testing.T) {
+	t.Parallel()
+	r, other, cluster := reentrant(t)
+	ctx, h := enter(within(t), t, r)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	mine := etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "mine")
+	plain := lock(t, mine)
+	for _, c := range []struct {
+		lock *etcdlock.ReentrantLock
+		ctx  context.Context
+		want error
+	}{
+		{etcdlock.Reentrant(other), within(t), etcdlock.ErrBusy},
+		{etcdlock.Reentrant(mine), plain.Context(), etcdlock.ErrNotReentrant},
+		{r, ended, context.Canceled},
+	} {
+		after, none, err := c.lock.TryLock(c.ctx)
+		require.ErrorIs(t, err, c.want)
+		require.Nil(t, none)
+		require.Same(t, c.ctx, after)
+	}
+	unlockAll(t, []*etcdlock.Hold{h, plain})
+}
+
 func TestDoEntersAgain(t *testing.T) {
 	t.Parallel()
 	r, other, _ := reentrant(t)
