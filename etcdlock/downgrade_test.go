@@ -113,6 +113,8 @@ func TestOnlyTheHoldOfASingleWriterCanBeDowngraded(t *testing.T) {
 	require.NoError(t, err)
 	holds := []*etcdlock.Hold{
 		reentrant, stripes,
+		lock(t, etcdlock.NewMutex(s, "handed on", etcdlock.WithLocalHandover(aLongTime, 10))),
+		lock(t, etcdlock.NewMutex(s, "kept", etcdlock.WithRetention(aLongTime))),
 		lock(t, etcdlock.NewSemaphore(s, "permits", 1)),
 		lock(t, etcdlock.NewSemaphore(s, "slots", 1, etcdlock.WithSlots())),
 		lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "a"), etcdlock.NewMutex(s, "b"))),

@@ -138,8 +138,8 @@ var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be 
 //
 // The error wraps [ErrLost] (or [ErrClosed], [ErrUnlocked]) if the hold has ended. If ctx ends
 // before etcd answers, the hold may have become shared or not; call it again. Holds of other
-// locks than a Mutex or RWMutex, and those of a ReentrantLock, cannot be downgraded, which is
-// an error.
+// locks than a Mutex or RWMutex, those of a Mutex [WithLocalHandover] or [WithRetention], which the
+// process may keep or hand on, and those of a ReentrantLock, cannot be downgraded, which is an error.
 func (h *Hold) Downgrade(ctx context.Context) error {
 	return failed("downgrade", h.lock.name, h.downgrade(ctx))
 }
