@@ -13,7 +13,9 @@ import (
 const releaseTimeout = 5 * time.Second
 
 // Locker is a lock that can be held once at a time or by several together, whichever
-// kind it is. Every lock of this package is one. Implementations are safe for
+// kind it is: a [Mutex], a stripe among them, a [RWMutex], for writing, a [ReadLock], a [Semaphore],
+// for one permit, and a [Multi]. A [Striped] has ways of its own to take any of its stripes, a
+// [ReentrantLock] returns a context as well, and an [Election] a term. Implementations are safe for
 // concurrent use.
 type Locker interface {
 	// Lock waits for the lock, in line, until it has it or ctx ends.
