@@ -22,7 +22,10 @@ const lockAgain = time.Second
 // locker that is not locked panics, as that of a sync.Mutex does.
 //
 // After a loss somebody else may have the lock before the code that believes in it gets to its
-// Unlock; the new owner and a new Lock here are not harmed by that Unlock.
+// Unlock; the new owner and a new Lock here are not harmed by that Unlock. Whose it is, it cannot
+// tell: an Unlock ends the hold that is oldest here, so that no other's is ended too early. If the code
+// that locked again is the first to get to its own, its lock stays taken until the one that lost
+// its lock has unlocked as well. So that has to be done even after a loss.
 //
 // Prefer [Do], or Lock with a context, wherever the code can be changed.
 func NewLocker(l Locker, trouble func(error)) sync.Locker {
@@ -37,7 +40,7 @@ type syncLocker struct {
 	trouble func(error)
 
 	mu    sync.Mutex
-	holds []*Hold // several if the lock is a shared one
+	holds []*Hold // several if the lock is a shared one, or after a loss; the oldest first
 }
 
 func (s *syncLocker) Lock() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
 )
 
 func inAndOut(l sync.Locker) {
@@ -92,6 +93,37 @@ func TestASyncLockerTellsOfALossAndItsUnlockHarmsNobody(t *testing.T) {
 	require.Equal(t, 1, tickets(t, cluster.Client(t)))
 	unlock(t, next)
 	require.Empty(t, trouble)
+}
+
+// One who has lost the lock, and one who has locked again, unlock in either order: the lock is kept for
+// as long as one of them may be at work.
+func TestAfterALossASyncLockerIsKeptUntilBothHaveUnlocked(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	keeper := session.Keep(cluster.Client(t), session.WithTTL(longTTL))
+	other := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	trouble := make(chan error, 10)
+	l := etcdlock.NewLocker(etcdlock.NewMutex(keeper, "orders"), func(err error) { trouble <- err })
+	l.Lock()
+	s, err := keeper.Session(within(t))
+	require.NoError(t, err)
+	_, err = client.Revoke(within(t), s.Lease())
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+	require.ErrorIs(t, await(t, "the news of the loss", trouble), etcdlock.ErrLost)
+	l.Lock()
+
+	l.Unlock()
+	require.ErrorIs(t, await(t, "the outcome of the first", trouble), etcdlock.ErrLost)
+	_, err = other.TryLock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrBusy, "it may have been that of who lost the lock")
+	l.Unlock()
+	h, err := other.TryLock(within(t))
+	require.NoError(t, err)
+	unlock(t, h)
+	require.Empty(t, trouble)
+	require.NoError(t, keeper.Close(within(t)))
 }
 
 func TestASyncLockerTellsWhyItCannotLockAndTriesAgain(t *testing.T) {
