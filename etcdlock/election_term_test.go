@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -82,6 +83,27 @@ func TestProclaimChangesTheValueAndNothingElse(t *testing.T) {
 	answer, err := client.Get(within(t), term.Key())
 	require.NoError(t, err)
 	require.NotZero(t, answer.Kvs[0].Lease, "the value is still bound to the session")
+}
+
+// A request without an answer arrives when the next value has been confirmed.
+func TestALateProclaimDoesNotReplaceALaterOne(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	held := cluster.Hold("Txn", embedtest.Once(), embedtest.When(creates))
+	ctx, cancel := context.WithCancel(within(t))
+	go func() {
+		_ = held.Wait(ctx)
+		cancel()
+	}()
+	require.ErrorIs(t, term.Proclaim(ctx, "b"), context.Canceled)
+	require.NoError(t, term.Proclaim(within(t), "c"))
+	entries := cluster.AppliedIndex()
+	held.Heal()
+	require.Eventually(t, func() bool { return cluster.AppliedIndex() > entries }, patience, time.Millisecond)
+	require.Equal(t, []string{"c"}, valuesInLine(t, client))
+	resign(t, term)
 }
 
 func TestAnOldLeaderCannotProclaim(t *testing.T) {

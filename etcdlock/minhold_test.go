@@ -1,6 +1,7 @@
 package etcdlock_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -93,4 +94,25 @@ func TestAMinimumIsNoMatterAfterItOrAfterALoss(t *testing.T) {
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 	require.Zero(t, tickets(t, client), "what was deleted does not come back")
 	require.NoError(t, keeper.Close(within(t)))
+}
+
+// It would take the key back to the session's lease.
+func TestALateDowngradeDoesNotShortenAMinimum(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	h := lock(t, etcdlock.NewRWMutex(s, "data", etcdlock.WithMinHold(aLongTime)))
+	held := cluster.Hold("Txn", embedtest.Once(), embedtest.When(creates))
+	ctx, cancel := context.WithCancel(within(t))
+	go func() {
+		_ = held.Wait(ctx)
+		cancel()
+	}()
+	require.ErrorIs(t, h.Downgrade(ctx), context.Canceled)
+	unlock(t, h)
+	entries := cluster.AppliedIndex()
+	held.Heal()
+	require.Eventually(t, func() bool { return cluster.AppliedIndex() > entries }, patience, time.Millisecond)
+	require.NoError(t, s.Close(within(t)))
+	require.Equal(t, 1, tickets(t, cluster.Client(t)), "the minimum is not over")
 }

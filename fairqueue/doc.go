@@ -47,6 +47,8 @@
 //     that was shown the queue asks later only for those by name, and if one of those ahead is known to have
 //     owned, for that and what is behind that: when that one is seen to be gone, nothing ahead of it can be
 //     there. An answer counts only if it is no older than what was shown.
+//  13. Set replaces only the very value that it knows of, by the revision at which that was written. So an attempt that
+//     comes late replaces nothing newer, nor takes a key back from the lease that Linger has moved it to.
 //
 // # Not guaranteed
 //

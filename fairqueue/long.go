@@ -47,6 +47,9 @@ func (t *Ticket) mark(ctx context.Context) (there bool, at int64, err error) {
 		if err == nil {
 			there, at = answer.Succeeded, answer.Header.Revision
 		}
+		if there && answer.Responses[0].GetResponseTxn().Succeeded {
+			t.writing().last = at
+		}
 		return err
 	})
 	return there, at, err

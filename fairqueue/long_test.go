@@ -178,6 +178,17 @@ func TestALateMarkChangesNothingElse(t *testing.T) {
 	}
 }
 
+func TestAnOwnerThatIsMarkedSharesInOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	l := newLine(t, fairqueue.Exclusive)
+	l.owns(t)
+	entries, requests := l.c.AppliedIndex(), l.c.Calls("Txn")
+	require.NoError(t, l.first.Share(within(t, patience)))
+	require.EqualValues(t, 1, l.c.AppliedIndex()-entries)
+	require.EqualValues(t, 1, l.c.Calls("Txn")-requests)
+	require.True(t, l.entry(t, l.first).Shares())
+}
+
 // What cannot be marked is granted all the same.
 func TestWithoutAMarkTheSuccessorLooks(t *testing.T) {
 	t.Parallel()

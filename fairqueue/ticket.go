@@ -3,7 +3,6 @@ package fairqueue
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -40,6 +39,7 @@ type Ticket struct {
 
 	left   atomic.Bool
 	marked atomic.Bool // by Share
+	wrote  atomic.Pointer[writing]
 }
 
 // Key returns the ticket's key in etcd.
@@ -78,41 +78,6 @@ func createdAt(key string, revision int64) clientv3.Cmp {
 
 // Guards returns the guard alone, as [Group.Guards] does those of several.
 func (t *Ticket) Guards() []clientv3.Cmp { return []clientv3.Cmp{t.Guard()} }
-
-// Set replaces the ticket's value, if it is still there: one round trip, one raft entry.
-// Its place in line and its token stay. Otherwise the error wraps [ErrGone]. If ctx ends
-// before etcd answers, the value may or may not have been replaced. It is meant for candidates: that
-// of an exclusive ticket must not begin with {"mark":, which is how owners tell others something.
-func (t *Ticket) Set(ctx context.Context, value string) error {
-	var found bool
-	err := t.session.Call(ctx, func(ctx context.Context) error {
-		answer, err := t.session.Client().Txn(ctx).If(t.Guard()).
-			Then(clientv3.OpPut(t.me.key, value, clientv3.WithLease(t.session.Lease()))).Commit()
-		found = err == nil && answer.Succeeded
-		return err
-	})
-	if err == nil && !found {
-		err = ErrGone
-	}
-	if err != nil {
-		return fmt.Errorf("ticket %s: %w", t.me.key, err)
-	}
-	return nil
-}
-
-// Share lets shared tickets own together with this exclusive one, which must have been
-// granted, as if it were shared itself: those that stand right behind it are granted, with
-// no gap in which somebody else could own. It is for good. Costs and errors are those of
-// Set. Other modes than [Exclusive] panic.
-func (t *Ticket) Share(ctx context.Context) error {
-	if t.mode != Exclusive {
-		panic("fairqueue: only exclusive tickets can be made shared")
-	}
-	t.marked.Store(true) // or may be, if the answer is lost
-	return t.Set(ctx, t.markedValue())
-}
-
-func (t *Ticket) markedValue() string { return markedShared + strings.TrimPrefix(t.value, "{") }
 
 // Leave gives the ticket up, granted or not: one round trip, one raft entry. Only
 // the first call does anything; later ones return nil.
