@@ -142,13 +142,7 @@ func (g *Group) Granted() bool {
 }
 
 // Guards returns a guard for every ticket; give all of them to a transaction.
-func (g *Group) Guards() []clientv3.Cmp {
-	guards := make([]clientv3.Cmp, len(g.tickets))
-	for i, t := range g.tickets {
-		guards[i] = t.Guard()
-	}
-	return guards
-}
+func (g *Group) Guards() []clientv3.Cmp { return guardsOf(g.tickets) }
 
 // Wait waits until as many tickets as were asked for are granted together. Waiting for all
 // costs what it costs for each, one after the other, and one read more at the end; waiting

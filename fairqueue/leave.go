@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -64,17 +65,13 @@ func abandon(tickets []*Ticket) {
 // when the names of the rest are others' already, so each of them has a guard of its own.
 func keep(ctx context.Context, chosen, rest []*Ticket) error {
 	s := chosen[0].session
-	var guards []clientv3.Cmp
 	var deletes []clientv3.Op
-	for _, t := range chosen {
-		guards = append(guards, t.Guard())
-	}
 	for _, t := range rest {
 		deletes = append(deletes, clientv3.OpTxn(t.Guards(), []clientv3.Op{clientv3.OpDelete(t.me.key)}, nil))
 	}
 	var found bool
 	err := s.Call(ctx, func(ctx context.Context) error {
-		answer, err := s.Client().Txn(ctx).If(guards...).Then(deletes...).Commit()
+		answer, err := s.Client().Txn(ctx).If(guardsOf(chosen)...).Then(deletes...).Commit()
 		found = err == nil && answer.Succeeded
 		return err
 	})
@@ -106,7 +103,7 @@ func linger(ctx context.Context, tickets []*Ticket, d time.Duration) error {
 		return nil
 	}
 	end := time.Now().Add(d)
-	err := moveToOwnLease(ctx, tickets, d)
+	err := moveToOwnLease(ctx, tickets, end)
 	for _, t := range tickets {
 		if errors.Is(err, ErrGone) && len(tickets) == 1 {
 			t.forget()
@@ -117,36 +114,51 @@ func linger(ctx context.Context, tickets []*Ticket, d time.Duration) error {
 	return err
 }
 
-func moveToOwnLease(ctx context.Context, tickets []*Ticket, d time.Duration) error {
+func moveToOwnLease(ctx context.Context, tickets []*Ticket, end time.Time) error {
 	ctx, cancel := session.Grace(ctx)
 	defer cancel()
 	s := tickets[0].session
 	var lease *clientv3.LeaseGrantResponse
 	err := s.Call(ctx, func(ctx context.Context) (err error) {
-		lease, err = s.Client().Grant(ctx, int64((d+time.Second-1)/time.Second))
+		lease, err = s.Client().Grant(ctx, int64((time.Until(end)+time.Second-1)/time.Second))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	var found bool
+	var there, doubtful bool
 	err = s.Call(ctx, func(ctx context.Context) error {
-		var guards []clientv3.Cmp
-		var puts []clientv3.Op
-		for _, t := range tickets {
-			guards = append(guards, t.Guard())
-			value := t.value
-			if t.marked.Load() {
-				value = t.markedValue()
-			}
-			puts = append(puts, clientv3.OpPut(t.me.key, value, clientv3.WithLease(lease.ID)))
+		answer, err := s.Client().Txn(ctx).If(guardsOf(tickets)...).Then(putsUnder(lease.ID, tickets)...).Commit()
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			// Not the session's: this one has run out, before an attempt was answered. All guards held, as etcd
+			// looks at them first, so what is left to do is to remove the tickets in time.
+			there = true
+			return nil
 		}
-		answer, err := s.Client().Txn(ctx).If(guards...).Then(puts...).Commit()
-		found = err == nil && answer.Succeeded
+		doubtful = doubtful || session.Doubtful(err)
+		there = err == nil && answer.Succeeded
 		return err
 	})
-	if err == nil && !found {
-		err = ErrGone
+	if err != nil || there || doubtful && time.Until(end) <= 0 { // having gone with that lease
+		return err
 	}
-	return err
+	return ErrGone
+}
+
+func guardsOf(tickets []*Ticket) (guards []clientv3.Cmp) {
+	for _, t := range tickets {
+		guards = append(guards, t.Guard())
+	}
+	return guards
+}
+
+func putsUnder(lease clientv3.LeaseID, tickets []*Ticket) (puts []clientv3.Op) {
+	for _, t := range tickets {
+		value := t.value
+		if t.marked.Load() {
+			value = t.markedValue()
+		}
+		puts = append(puts, clientv3.OpPut(t.me.key, value, clientv3.WithLease(lease)))
+	}
+	return puts
 }

@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
 )
 
 // Until its time has passed others wait, and then they go on at once.
@@ -89,4 +91,72 @@ func TestALostReplyOfLingeringIsHarmless(t *testing.T) {
 	require.NoError(t, result(t, lingers))
 	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()))
 	require.NotEqual(t, holder.Session().Lease(), entriesOf(t, q)[0].Lease)
+}
+
+// Their lease has run out when the attempt that binds them to it arrives.
+func TestALateLingerDoesNotCostTheSession(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{1, never} {
+		c := embedtest.Start(t)
+		client := c.Client(t)
+		s := open(t, client)
+		holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
+		fault := c.LoseRequest("Txn", embedtest.Once(), embedtest.When(creating))
+		lingers := background(t, func() error { return holder.Linger(within(t, patience), d) })
+		require.NoError(t, fault.Wait(within(t, patience)))
+		revokeOthers(t, client, s)
+		fault.Heal()
+		require.NoError(t, result(t, lingers))
+		require.NoError(t, s.Err())
+		if d == never {
+			require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()), "until its time is over")
+		} else {
+			eventuallyEmpty(t, client, "q")
+		}
+	}
+}
+
+// The first attempt was applied, so the ticket has gone when it was to go.
+func TestATicketThatLingeredToItsEndIsNotLost(t *testing.T) {
+	t.Parallel()
+	for name, d := range map[string]time.Duration{"in time": 1, "too early": never} {
+		c := embedtest.Start(t)
+		client := c.Client(t)
+		s := open(t, client)
+		holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
+		fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
+		lingers := background(t, func() error { return holder.Linger(within(t, patience), d) })
+		require.NoError(t, fault.Wait(within(t, patience)))
+		eventually(t, "it has been applied", func() bool { return leaseOf(t, client, holder.Key()) != s.Lease() })
+		revokeOthers(t, client, s)
+		require.Zero(t, revisionOf(t, client, holder.Key()))
+		fault.Heal()
+		err := result(t, lingers)
+		require.Equal(t, d == never, err != nil, name)
+		if err != nil {
+			require.ErrorIs(t, err, fairqueue.ErrGone)
+		}
+		require.NoError(t, s.Err())
+	}
+}
+
+// revokeOthers ends all leases but the session's, as when their time is over.
+func revokeOthers(t *testing.T, client *clientv3.Client, s *session.Session) {
+	t.Helper()
+	all, err := client.Leases(within(t, patience))
+	require.NoError(t, err)
+	for _, l := range all.Leases {
+		if l.ID != s.Lease() {
+			_, err := client.Revoke(within(t, patience), l.ID)
+			require.NoError(t, err)
+		}
+	}
+}
+
+func leaseOf(t *testing.T, client *clientv3.Client, key string) clientv3.LeaseID {
+	t.Helper()
+	answer, err := client.Get(within(t, patience), key)
+	require.NoError(t, err)
+	require.Len(t, answer.Kvs, 1)
+	return clientv3.LeaseID(answer.Kvs[0].Lease)
 }
