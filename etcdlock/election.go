@@ -103,9 +103,9 @@ func (c *candidacy) prefer(ctx context.Context) error {
 		return fairqueue.ErrGone
 	case errors.Is(err, fairqueue.ErrNotWaiting), errors.Is(err, fairqueue.ErrForeign):
 		return nil
-	case !errors.Is(err, fairqueue.ErrGone):
-		_ = c.Leave(ctx) // if that fails, it goes on in the background
 	}
+	// Gone or not: a late request to join may bring it back. If this fails, it goes on in the background.
+	_ = c.Leave(ctx)
 	return err
 }
 

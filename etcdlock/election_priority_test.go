@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -103,6 +104,51 @@ func TestATermThatIsPassedOnToNobodyIsKept(t *testing.T) {
 	term = awaitTerm(t, "the lower one", low)
 	require.Greater(t, term.Token(), before)
 	require.Equal(t, []string{"low"}, valuesInLine(t, client))
+}
+
+// It is in line again under the same name, which is confirmed to be free.
+func TestACandidateThatIsRemovedBeforeItPassesTheTermOnFreesItsName(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	low := inLine(t, client, candidate(t, cluster), "low", 2)
+	high := inLine(t, client, candidate(t, cluster, etcdlock.WithPriority(1)), "high", 3)
+	key := keyOf(t, client, "low")
+	passing := cluster.Hold("Txn", embedtest.Once(), embedtest.When(passes))
+	resign(t, term)
+	require.NoError(t, passing.Wait(within(t)))
+	remove(t, client, key)
+	passing.Heal()
+	term = awaitTerm(t, "the higher one", high)
+	awaitLine(t, client, "high", "low")
+	require.Equal(t, key, keyOf(t, client, "low"))
+	resign(t, term)
+	resign(t, awaitTerm(t, "the lower one", low))
+}
+
+// A request to join that was not answered arrives when the candidate has been in line, and been removed.
+func TestALateRequestOfACandidateThatWasRemovedBlocksNobody(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	late := cluster.Hold("Txn", embedtest.Once(), embedtest.When(creates))
+	low := inLine(t, client, candidate(t, cluster), "low", 2) // by its second attempt
+	high := inLine(t, client, candidate(t, cluster, etcdlock.WithPriority(1)), "high", 3)
+	passing := cluster.Hold("Txn", embedtest.Once(), embedtest.When(passes))
+	resign(t, term)
+	require.NoError(t, passing.Wait(within(t)))
+	remove(t, client, keyOf(t, client, "low"))
+	passing.Heal()
+	term = awaitTerm(t, "the higher one", high)
+	awaitLine(t, client, "high", "low")
+	entries := cluster.AppliedIndex()
+	late.Heal()
+	require.Eventually(t, func() bool { return cluster.AppliedIndex() > entries }, patience, time.Millisecond)
+	resign(t, term)
+	resign(t, awaitTerm(t, "the lower one", low))
+	awaitTickets(t, client, 0)
 }
 
 func TestPrioritiesDoNotPassOverOtherPrograms(t *testing.T) {
