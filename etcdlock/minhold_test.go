@@ -96,6 +96,17 @@ func TestAMinimumIsNoMatterAfterItOrAfterALoss(t *testing.T) {
 	require.NoError(t, keeper.Close(within(t)))
 }
 
+// What is left of it would keep others from the other locks for that time.
+func TestAHoldOfSeveralThatHasLostOneIsKeptNoLonger(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	h := lock(t, allOf(newSession(t, cluster.Client(t)), "part", "other").With(etcdlock.WithMinHold(aLongTime)))
+	remove(t, client, h.Key())
+	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+	awaitTickets(t, client, 0)
+}
+
 // It would take the key back to the session's lease.
 func TestALateDowngradeDoesNotShortenAMinimum(t *testing.T) {
 	t.Parallel()

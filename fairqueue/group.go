@@ -231,7 +231,7 @@ func (g *Group) Leave(ctx context.Context) error { return g.failed(leave(ctx, g.
 // of no use, and would keep those behind them waiting.
 func (g *Group) Abandon() { abandon(g.tickets) }
 
-// Linger gives them up in time d from now, as [Ticket.Linger] does.
+// Linger gives them up in time d from now, as [Ticket.Linger] does, or at once if one of them is gone.
 func (g *Group) Linger(ctx context.Context, d time.Duration) error {
 	return g.failed(linger(ctx, g.tickets, d))
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
+// revokeLimit is for what only spares etcd something; the caller waits for it where something has failed.
+const revokeLimit = 3 * time.Second
+
 // leave gives up, in one transaction, those of the tickets that have not been given up yet.
 func leave(ctx context.Context, tickets []*Ticket) error {
 	tickets = claimLeaving(tickets)
@@ -104,12 +107,16 @@ func linger(ctx context.Context, tickets []*Ticket, d time.Duration) error {
 	}
 	end := time.Now().Add(d)
 	err := moveToOwnLease(ctx, tickets, end)
+	left := time.Until(end)
+	if errors.Is(err, ErrGone) {
+		left = 0 // without it the others are of no use
+	}
 	for _, t := range tickets {
 		if errors.Is(err, ErrGone) && len(tickets) == 1 {
 			t.forget()
-			continue
+		} else {
+			t.session.DiscardAfter(left, t.me.key, t.me.revision, t.forget)
 		}
-		t.session.DiscardAfter(time.Until(end), t.me.key, t.me.revision, t.forget)
 	}
 	return err
 }
@@ -139,10 +146,23 @@ func moveToOwnLease(ctx context.Context, tickets []*Ticket, end time.Time) error
 		there = err == nil && answer.Succeeded
 		return err
 	})
-	if err != nil || there || doubtful && time.Until(end) <= 0 { // having gone with that lease
-		return err
+	switch {
+	case err == nil && (there || doubtful && time.Until(end) <= 0): // having gone with that lease
+		return nil
+	case err == nil:
+		err = ErrGone
+	case session.Doubtful(err):
+		return err // and they may have moved, or may yet
 	}
-	return ErrGone
+	revoke(ctx, s.Client(), lease.ID)
+	return err
+}
+
+// revoke ends a lease that nobody needs. If etcd does not answer, it runs out by itself.
+func revoke(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) {
+	ctx, cancel := context.WithTimeout(ctx, revokeLimit)
+	defer cancel()
+	_, _ = client.Revoke(ctx, lease)
 }
 
 func guardsOf(tickets []*Ticket) (guards []clientv3.Cmp) {

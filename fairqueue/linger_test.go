@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -77,6 +78,51 @@ func TestLingeringOfALostTicketIsAnError(t *testing.T) {
 	require.Equal(t, holder.Key(), hold(t, q, fairqueue.Exclusive).Key(), "the name is free again")
 }
 
+// The others would keep everybody waiting, and protect nothing.
+func TestAGroupThatHasLostATicketDoesNotLinger(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	g := joinAll(t, s, places(s, 3)...)
+	remove(t, client, g.Key())
+	require.ErrorIs(t, g.Linger(within(t, patience), never), fairqueue.ErrGone)
+	eventuallyEmpty(t, client, "g")
+	require.NoError(t, s.Err())
+	require.Equal(t, []clientv3.LeaseID{s.Lease()}, leases(t, client), "none is left that was meant for them")
+}
+
+func TestWhatDoesNotLingerLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	q := fairqueue.New(s, "q")
+	holder := hold(t, q, fairqueue.Exclusive)
+	c.Refuse("Txn", rpctypes.ErrGRPCPermissionDenied, embedtest.Once(), embedtest.When(creating))
+	require.ErrorIs(t, holder.Linger(within(t, patience), never), rpctypes.ErrPermissionDenied)
+	require.Equal(t, []clientv3.LeaseID{s.Lease()}, leases(t, client))
+	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()), "it stays with the session for that time")
+}
+
+// Whether the ticket has moved to it is not known.
+func TestALeaseThatATicketMayHaveMovedToIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
+	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
+	c.Refuse("Txn", rpctypes.ErrGRPCPermissionDenied, embedtest.Once(), embedtest.When(creating)) // the second attempt
+	lingers := background(t, func() error { return holder.Linger(within(t, patience), never) })
+	require.NoError(t, fault.Wait(within(t, patience)))
+	eventually(t, "it has moved", func() bool { return leaseOf(t, client, holder.Key()) != s.Lease() })
+	fault.Heal()
+	require.ErrorIs(t, result(t, lingers), rpctypes.ErrPermissionDenied)
+	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()))
+	require.Len(t, leases(t, client), 2)
+}
+
 // R1: the answer is lost, and the second attempt finds its own.
 func TestALostReplyOfLingeringIsHarmless(t *testing.T) {
 	t.Parallel()
@@ -143,14 +189,22 @@ func TestATicketThatLingeredToItsEndIsNotLost(t *testing.T) {
 // revokeOthers ends all leases but the session's, as when their time is over.
 func revokeOthers(t *testing.T, client *clientv3.Client, s *session.Session) {
 	t.Helper()
-	all, err := client.Leases(within(t, patience))
-	require.NoError(t, err)
-	for _, l := range all.Leases {
-		if l.ID != s.Lease() {
-			_, err := client.Revoke(within(t, patience), l.ID)
+	for _, lease := range leases(t, client) {
+		if lease != s.Lease() {
+			_, err := client.Revoke(within(t, patience), lease)
 			require.NoError(t, err)
 		}
 	}
+}
+
+func leases(t *testing.T, client *clientv3.Client) (ids []clientv3.LeaseID) {
+	t.Helper()
+	all, err := client.Leases(within(t, patience))
+	require.NoError(t, err)
+	for _, l := range all.Leases {
+		ids = append(ids, l.ID)
+	}
+	return ids
 }
 
 func leaseOf(t *testing.T, client *clientv3.Client, key string) clientv3.LeaseID {
