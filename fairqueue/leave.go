@@ -14,6 +14,9 @@ import (
 // revokeLimit is for what only spares etcd something; the caller waits for it where something has failed.
 const revokeLimit = 3 * time.Second
 
+// longestLease is the greatest TTL that etcd grants, in seconds: 285 years.
+const longestLease = 9_000_000_000
+
 // leave gives up, in one transaction, those of the tickets that have not been given up yet.
 func leave(ctx context.Context, tickets []*Ticket) error {
 	tickets = claimLeaving(tickets)
@@ -127,7 +130,7 @@ func moveToOwnLease(ctx context.Context, tickets []*Ticket, end time.Time) error
 	s := tickets[0].session
 	var lease *clientv3.LeaseGrantResponse
 	err := s.Call(ctx, func(ctx context.Context) (err error) {
-		lease, err = s.Client().Grant(ctx, int64((time.Until(end)+time.Second-1)/time.Second))
+		lease, err = s.Client().Grant(ctx, secondsIn(time.Until(end)))
 		return err
 	})
 	if err != nil {
@@ -163,6 +166,15 @@ func revoke(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID
 	ctx, cancel := context.WithTimeout(ctx, revokeLimit)
 	defer cancel()
 	_, _ = client.Revoke(ctx, lease)
+}
+
+// secondsIn rounds up, to what etcd grants.
+func secondsIn(d time.Duration) int64 {
+	seconds := int64(d / time.Second)
+	if d%time.Second > 0 {
+		seconds++
+	}
+	return min(seconds, longestLease)
 }
 
 func guardsOf(tickets []*Ticket) (guards []clientv3.Cmp) {

@@ -1,6 +1,7 @@
 package fairqueue_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -60,6 +61,18 @@ func TestATicketThatLingersOutlivesItsSession(t *testing.T) {
 			eventually(t, "all of it has gone", func() bool { return len(keysUnder(t, client, "g")) == 1 })
 		})
 	}
+}
+
+// More than etcd grants is as much as it grants.
+func TestATicketCanLingerForEver(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	require.NoError(t, holder.Linger(within(t, patience), math.MaxInt64))
+	lease, err := client.TimeToLive(within(t, patience), leaseOf(t, client, holder.Key()))
+	require.NoError(t, err)
+	require.EqualValues(t, 9_000_000_000, lease.GrantedTTL)
 }
 
 func TestLingeringOfALostTicketIsAnError(t *testing.T) {
