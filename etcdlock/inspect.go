@@ -54,6 +54,9 @@ const (
 // one request for each lease there is, whose answers are waited for 6 s at most. Give the options
 // that the lock is made with ([WithNamespace], [AtPrefix]). It needs no session, and works for
 // every kind of lock; a Multi or Striped is several names.
+//
+// After a [Semaphore.Resize] to less, those count as holding who fit into the new size: who got a
+// permit before has it all the same, but nothing in etcd tells it from one who waits.
 func Inspect(ctx context.Context, client *clientv3.Client, name string, opts ...Option) (Queue, error) {
 	q, err := inspect(ctx, client, name, opts)
 	return q, failed("inspect", name, err)

@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"testing"
 	"time"
@@ -145,6 +146,32 @@ func TestInspectKnowsSizesAndWeights(t *testing.T) {
 	require.Equal(t, []int64{1, 3, 2, 1}, weights)
 	unlockAll(t, []*etcdlock.Hold{one, two})
 	unlockAll(t, []*etcdlock.Hold{granted(t, heavy), granted(t, light)})
+}
+
+func TestInspectAddsUpWeightsOfAnySize(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, math.MaxInt64)
+	h := acquire(t, p.Semaphore, math.MaxInt64-1)
+	waiting := p.wait(t, p.Semaphore, 5, 1)
+	seen, err := etcdlock.Inspect(within(t), p.cluster.Client(t), "pool")
+	require.NoError(t, err)
+	require.Len(t, seen.Places, 2)
+	require.Equal(t, 1, seen.Holding)
+	unlock(t, h)
+	unlock(t, granted(t, waiting))
+}
+
+// Who got a permit before cannot be told from who waits.
+func TestInspectCountsThoseThatFitAfterAReduction(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 3)
+	holds := []*etcdlock.Hold{acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 1)}
+	require.NoError(t, p.Resize(within(t), 2))
+	seen, err := etcdlock.Inspect(within(t), p.cluster.Client(t), "pool")
+	require.NoError(t, err)
+	require.Len(t, seen.Places, 3)
+	require.Equal(t, 2, seen.Holding)
+	unlockAll(t, holds)
 }
 
 func TestInspectKnowsCandidates(t *testing.T) {

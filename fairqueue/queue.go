@@ -104,14 +104,17 @@ func (q *Queue) Inspect(ctx context.Context) (entries []Entry, size int64, err e
 }
 
 // Owning tells how many of the entries, which are in order, own; size is that of a semaphore,
-// and 0 for other queues.
+// and 0 for other queues. After a reduction it counts no more than fit into the new size: who had
+// been granted a permit before has it all the same, but nothing in etcd tells it from one who waits.
 func Owning(entries []Entry, size int64) int {
 	owning, sum := 0, int64(0)
 	for i, e := range entries {
 		if size > 0 && e.Mode == permit {
-			if sum += max(e.Weight, 1); sum > size {
+			weight := max(e.Weight, 1)
+			if weight > size-sum { // compared like this, nothing overflows
 				break
 			}
+			sum += weight
 		} else if i > 0 && (!entries[0].Shares() || e.Mode != Shared) {
 			break
 		}
