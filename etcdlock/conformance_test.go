@@ -202,7 +202,7 @@ func keysAt(t *testing.T, client *clientv3.Client, prefix string) []string {
 	require.NoError(t, err)
 	var keys []string
 	for _, kv := range answer.Kvs {
-		if !strings.Contains(string(kv.Key), "/size/") {
+		if !strings.Contains(string(kv.Key), "/!size/") {
 			keys = append(keys, string(kv.Key))
 		}
 	}

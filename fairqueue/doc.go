@@ -62,7 +62,7 @@
 //	<prefix>/s<lease>-<slot>   shared ticket
 //	<prefix>/p<lease>-<slot>-<weight>            ticket for permits
 //	<prefix>/l<lease>-<slot>[-<priority>]        candidate, with a value of the caller's
-//	<prefix>/size/<size>-<largest size ever>     size of a semaphore; without a lease
+//	<prefix>/!size/<size>-<largest size ever>    size of a semaphore; without a lease
 //	<prefix>!/slot/<number>/x<lease>-<slot>      owner of a number, a queue of its own
 //
 // This is a wire format. Any other key directly under the prefix counts as a ticket too, one

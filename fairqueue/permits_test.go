@@ -43,7 +43,7 @@ func ticketsUnder(t testing.TB, client *clientv3.Client, prefix string) []string
 	t.Helper()
 	tickets := []string{}
 	for _, key := range keysUnder(t, client, prefix) {
-		if !strings.HasPrefix(key, prefix+"/size/") {
+		if !strings.HasPrefix(key, prefix+"/!size/") {
 			tickets = append(tickets, key)
 		}
 	}

@@ -17,8 +17,9 @@ import (
 
 // The size of a semaphore is in the name of a key, so that its change is a deletion, which
 // one who watches for deletions of tickets sees as well. The key has no lease: the size is
-// agreed on until it is changed, whoever comes and goes.
-const sizeFolder = "size"
+// agreed on until it is changed, whoever comes and goes. No escaped name has an exclamation
+// mark, so no queue below this one lies in the folder.
+const sizeFolder = "!size"
 
 // sizesKept is how many replaced sizes are remembered.
 const sizesKept = 32
@@ -109,14 +110,15 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64)
 	var deletes []clientv3.Op
 	for _, kv := range old.Kvs {
 		replaced, most, ok := q.space.sizeOf(string(kv.Key))
-		if ok && replaced == size {
+		if !ok {
+			continue // whoever's it is
+		}
+		if replaced == size {
 			return true, nil
 		}
-		if ok {
-			_ = json.Unmarshal(kv.Value, &a) // what is unreadable has nothing to say
-			a.Replaced = append(a.Replaced, replaced)
-			peak = max(peak, most)
-		}
+		_ = json.Unmarshal(kv.Value, &a) // what is unreadable has nothing to say
+		a.Replaced = append(a.Replaced, replaced)
+		peak = max(peak, most)
 		deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
 	}
 	a.Replaced = a.Replaced[max(0, len(a.Replaced)-sizesKept):]
@@ -156,18 +158,14 @@ func (q *Queue) forgetPeak(ctx context.Context, s *session.Session, granted entr
 }
 
 // Forget removes the size of a semaphore that nobody uses, the only key without a lease that
-// one leaves in etcd; who comes next sets it anew. If there are tickets in the queue, the
-// error wraps [ErrBusy]. One transaction.
+// one leaves in etcd; who comes next sets it anew. If there are tickets in the queue, or in one
+// below it, the error wraps [ErrBusy]. One read and one transaction.
 func (q *Queue) Forget(ctx context.Context) error {
 	client, err := q.client(ctx)
 	var forgotten bool
 	if err == nil {
-		all, sizes := q.space.all(), q.space.sizes().all()
-		err = session.Retry(ctx, func(ctx context.Context) error {
-			answer, err := client.Txn(ctx).
-				If(span{all.first, sizes.first}.vacant(), span{sizes.end, all.end}.vacant()).
-				Then(clientv3.OpDelete(sizes.first, clientv3.WithRange(sizes.end))).Commit()
-			forgotten = err == nil && answer.Succeeded
+		err = session.Retry(ctx, func(ctx context.Context) (err error) {
+			forgotten, err = q.forget(ctx, client)
 			return err
 		})
 	}
@@ -178,6 +176,24 @@ func (q *Queue) Forget(ctx context.Context) error {
 		return fmt.Errorf("queue %s: %w", q.space, err)
 	}
 	return nil
+}
+
+func (q *Queue) forget(ctx context.Context, client *clientv3.Client) (done bool, err error) {
+	all, folder := q.space.all(), q.space.sizes().all()
+	old, err := client.Get(ctx, folder.first, clientv3.WithRange(folder.end), clientv3.WithKeysOnly())
+	if err != nil {
+		return false, err
+	}
+	var deletes []clientv3.Op
+	for _, kv := range old.Kvs {
+		if _, _, ok := q.space.sizeOf(string(kv.Key)); ok {
+			deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
+		}
+	}
+	answer, err := client.Txn(ctx).
+		If(span{all.first, folder.first}.vacant(), span{folder.end, all.end}.vacant()).
+		Then(deletes...).Commit()
+	return err == nil && answer.Succeeded, err
 }
 
 // Sizes follows the size of the semaphore at the queue: first as it is, then every change

@@ -223,3 +223,45 @@ func TestSizesTellEveryChangeInOrder(t *testing.T) {
 	require.NoError(t, result(t, following))
 	require.Empty(t, told)
 }
+
+// Any name may stand below another one, such as a mutex in a namespace that is the semaphore's prefix.
+func TestASemaphoreAndAQueueBelowItWithTheNameOfItsFolderDoNotMeet(t *testing.T) {
+	for name, folder := range map[string]string{"a name": "q/size", "the folder itself": "q/!size"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := embedtest.Start(t).Client(t)
+			q := fairqueue.New(open(t, client), "q")
+			below := hold(t, fairqueue.New(open(t, client), folder), fairqueue.Exclusive)
+			resize(t, q, 3)
+			resize(t, q, 1)
+			permit := holdPermits(t, q, 1, 1)
+			_, err := q.JoinPermits(within(t, patience), 1, 5)
+			requireSizeError(t, err, fairqueue.SizeError{Asked: 5, Agreed: 1})
+			leave(t, permit)
+			_ = q.Forget(within(t, patience)) // what is below may keep it from that
+			require.Equal(t, below.Revision(), revisionOf(t, client, below.Key()))
+		})
+	}
+}
+
+func TestASizeDoesNotKeepAQueueBelowItWaiting(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	s := open(t, client)
+	holdPermits(t, fairqueue.New(s, "q"), 1, 1)
+	ticket, err := fairqueue.New(s, "q/size").TryJoin(within(t, patience), fairqueue.Exclusive)
+	require.NoError(t, err)
+	require.True(t, ticket.Granted())
+}
+
+// The first to come agrees on a size although somebody holds a lock below.
+func TestASizeIsAgreedOnBesideAQueueBelowIt(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	s := open(t, client)
+	hold(t, fairqueue.New(s, "q/size"), fairqueue.Exclusive)
+	q := fairqueue.New(s, "q")
+	holdPermits(t, q, 1, 1)
+	_, err := q.TryPermits(within(t, patience), 1, 5)
+	requireSizeError(t, err, fairqueue.SizeError{Asked: 5, Agreed: 1})
+}

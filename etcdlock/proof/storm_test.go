@@ -106,7 +106,7 @@ func calm(t *testing.T, cluster *embedtest.Cluster, admin *clientv3.Client, work
 		}
 		left := 0
 		for _, kv := range keys.Kvs {
-			if !strings.Contains(string(kv.Key), "/size/") {
+			if !strings.Contains(string(kv.Key), "/!size/") {
 				left++
 			}
 		}
