@@ -28,6 +28,12 @@ func censusOf(s space, all []entry, revision, size int64) census {
 	return c
 }
 
+// reaches reports whether me would be in the census if it were there. Tickets of queues below the
+// prefix may have its revision too, and fill the last ones.
+func (c census) reaches(me entry) bool {
+	return c.whole || len(c.last) > 0 && c.last[len(c.last)-1].revision < me.revision
+}
+
 // count tells what a census means for a ticket of the given weight: granted, blocked by its
 // predecessor, which waits itself, or crowded by those ahead, all of which may own.
 func (s space) count(me entry, weight int64, c census) (v verdict, predecessor entry, ahead []string) {
@@ -47,9 +53,9 @@ func (s space) count(me entry, weight int64, c census) (v verdict, predecessor e
 		}
 	}
 	switch {
-	case !present:
+	case !present && c.reaches(me):
 		return gone, entry{}, nil
-	case predecessor.key == "" && !c.whole:
+	case !present, predecessor.key == "" && !c.whole:
 		return askFurther, entry{}, nil
 	}
 	sum := int64(0)
