@@ -64,10 +64,11 @@ func (q *Queue) JoinPermits(ctx context.Context, weight, size int64) (*Ticket, e
 
 // TryPermits is JoinPermits only if that is granted at once. Otherwise the error is
 // [ErrBusy], with nothing written: one linearizable read, and one transaction if there was
-// room; both again if somebody joined in between.
+// room; both again if somebody joined in between. If that happens twice, it joins whoever else
+// does, which is one transaction more, and if it comes too late then, it leaves, which is another.
 func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
 	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
-		for {
+		for range 2 {
 			at, err := q.room(ctx, s, weight, size)
 			if err != nil {
 				return nil, err
@@ -79,8 +80,35 @@ func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, er
 				return t, err
 			}
 		}
+		return q.joinPermitsOrLeave(ctx, s, weight, size)
 	})
 	return ticketOr(t, q, err)
+}
+
+// joinPermitsOrLeave tries where others come and go all the time, so that it cannot be a condition
+// that nobody does. Only if there is no room any more does it write for nothing.
+func (q *Queue) joinPermitsOrLeave(ctx context.Context, s *session.Session, weight, size int64) (*Ticket, error) {
+	t, err := q.joinPermits(ctx, s, weight, size)
+	if err != nil {
+		return nil, err
+	}
+	if t.verdict == askFurther {
+		if err := t.count(ctx, t.me.revision); err != nil {
+			t.abandon()
+			return nil, err
+		}
+	}
+	switch t.verdict {
+	case granted:
+		return t, nil
+	case tooHeavy:
+		t.abandon()
+		return nil, t.permit.tooHeavy()
+	}
+	if err := leave(ctx, []*Ticket{t}); err != nil {
+		return nil, err
+	}
+	return nil, ErrBusy
 }
 
 // room returns ErrBusy if there is none, and otherwise the revision at which there was.

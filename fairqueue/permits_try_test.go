@@ -2,6 +2,7 @@ package fairqueue_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,6 +79,52 @@ func TestATryForPermitsThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 	fault.Heal()
 	require.ErrorIs(t, result(t, tried), fairqueue.ErrBusy)
 	require.Equal(t, []string{other.Key()}, ticketsUnder(t, client, "q"))
+}
+
+// Where somebody always comes in between, it does not start again for ever.
+func TestATryForPermitsEndsHoweverManyComeAndGo(t *testing.T) {
+	conditional := func(message any) bool {
+		return creatingPermits(message) && slices.ContainsFunc(message.(*etcdserverpb.TxnRequest).Compare,
+			func(c *etcdserverpb.Compare) bool { return len(c.RangeEnd) > 0 })
+	}
+	for name, room := range map[string]bool{"with room": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			mine, theirs := fairqueue.New(open(t, client), "q"), fairqueue.New(open(t, client), "q")
+			held := c.Hold("Txn", embedtest.Once(), embedtest.When(conditional))
+			var ticket, other *fairqueue.Ticket
+			tried := background(t, func() (err error) {
+				ticket, err = mine.TryPermits(within(t, patience), 1, 2)
+				return err
+			})
+			for round := 0; ; round++ {
+				select {
+				case <-held.Bitten():
+					next := c.Hold("Txn", embedtest.Once(), embedtest.When(conditional))
+					if other != nil {
+						leave(t, other)
+					}
+					if other = holdPermits(t, theirs, 1, 2); !room && round == 1 {
+						holdPermits(t, theirs, 1, 2)
+					}
+					held.Heal()
+					held = next
+				case err := <-tried:
+					held.Heal()
+					if room {
+						require.NoError(t, err)
+						require.NoError(t, ticket.Wait(within(t, patience)))
+					} else {
+						require.ErrorIs(t, err, fairqueue.ErrBusy)
+					}
+					require.Len(t, ticketsUnder(t, client, "q"), 2)
+					return
+				}
+			}
+		})
+	}
 }
 
 // R1: it finds itself, in the same place.
