@@ -167,20 +167,21 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 		return nil, err
 	}
 	t.seen, t.verdict = seen, askFurther
-	if found {
-		if err := q.fits(ctx, s, weight, size); err != nil {
-			t.abandon()
-			return nil, err
-		}
-	} else {
+	if len(conditions) > 0 {
+		t.verdict = granted // as there was room and nobody came in between, whatever has happened since
+	}
+	if !found {
 		if err := q.space.agree(response.Responses[2].GetResponseRange().Kvs, size); err != nil {
 			t.abandon()
 			return nil, err
 		}
 		if queue := response.Responses[3].GetResponseRange(); !queue.More {
 			t.reckon(censusOf(q.space, entriesOf(queue.Kvs), t.seen, size))
-		} else if len(conditions) > 0 {
-			t.verdict = granted // as there was room and nobody came in between
+		}
+	} else if t.verdict != granted {
+		if err := q.fits(ctx, s, weight, size); err != nil {
+			t.abandon()
+			return nil, err
 		}
 	}
 	if t.verdict == tooHeavy {

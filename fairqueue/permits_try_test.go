@@ -166,6 +166,28 @@ func TestALostReplyOfAJoinForPermitsIsHarmless(t *testing.T) {
 	}
 }
 
+// R1: a try that finds itself was granted when it was written, whatever size there is by then.
+func TestATryForPermitsWhoseReplyIsLostDoesNotWait(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	theirs := fairqueue.New(open(t, client), "q")
+	holdPermits(t, theirs, 1, 3)
+	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingPermits))
+	var ticket *fairqueue.Ticket
+	tried := background(t, func() (err error) {
+		ticket, err = fairqueue.New(open(t, client), "q").TryPermits(within(t, patience), 2, 3)
+		return err
+	})
+	require.NoError(t, fault.Wait(within(t, patience)))
+	resize(t, theirs, 1)
+	fault.Heal()
+	require.NoError(t, result(t, tried))
+	require.True(t, ticket.Granted())
+	require.NoError(t, ticket.Wait(within(t, patience)))
+	require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
+}
+
 // R1: nor does one remain of a join that has given up.
 func TestAJoinForPermitsThatGivesUpLeavesNothing(t *testing.T) {
 	t.Parallel()
