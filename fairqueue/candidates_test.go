@@ -191,6 +191,45 @@ func TestALostReplyOfPassingIsHarmless(t *testing.T) {
 	require.Equal(t, "c", values(entriesOf(t, p.queue)))
 }
 
+// R1: the first attempt never arrives, and the next one fails since the queue has changed meanwhile.
+func TestPassingThatWasNeverAppliedIsNotTakenForDone(t *testing.T) {
+	t.Parallel()
+	p := startCampaign(t, 2)
+	client := p.line[0].Session().Client()
+	fault := p.c.LoseRequest("Txn", embedtest.Once(), embedtest.When(passing))
+	passed := background(t, func() error { return p.line[0].PassTo(within(t, patience), named("c")) })
+	require.NoError(t, fault.Wait(within(t, patience)))
+	remove(t, client, p.line[2].Key())
+	remove(t, client, p.line[0].Key())
+	fault.Heal()
+	require.ErrorIs(t, result(t, passed), fairqueue.ErrGone)
+	requireGranted(t, p.waiting[1])
+	require.Equal(t, "b", values(entriesOf(t, p.queue)))
+}
+
+// R1: nor is it that when it had been refused, and the ticket is lost only after that.
+func TestPassingThatWasRefusedAfterADoubtIsNotTakenForDone(t *testing.T) {
+	t.Parallel()
+	p := startCampaign(t, 1)
+	client := p.line[0].Session().Client()
+	later := joinCandidate(t, fairqueue.New(open(t, client), "q"), "c")
+	fault := p.c.LoseRequest("Txn", embedtest.Once(), embedtest.When(passing))
+	rounds := 0
+	passed := background(t, func() error {
+		return p.line[0].PassTo(within(t, patience), func(behind []fairqueue.Entry) int {
+			if rounds++; rounds == 2 { // the one in between is gone, and nobody is left to be passed over
+				remove(t, client, p.line[0].Key())
+			}
+			return len(behind) - 1
+		})
+	})
+	require.NoError(t, fault.Wait(within(t, patience)))
+	remove(t, client, p.line[1].Key())
+	fault.Heal()
+	require.ErrorIs(t, result(t, passed), fairqueue.ErrGone)
+	require.Equal(t, later.Revision(), revisionOf(t, client, later.Key()))
+}
+
 // Promise 8: given up in the background, whether or not it was applied.
 func TestPassingThatEndsInDoubtGivesTheTermUp(t *testing.T) {
 	t.Parallel()

@@ -44,25 +44,30 @@ func (t *Ticket) passTo(ctx context.Context, chosen func([]Entry) int) error {
 		panic("fairqueue: only candidates can be passed over")
 	}
 	doubtful := false
+	var over []Entry // who would have been passed over by then
 	for {
-		behind, err := t.behind(ctx)
+		behind, here, err := t.behind(ctx)
 		switch {
-		case errors.Is(err, ErrGone) && doubtful:
-			t.passed() // an attempt whose answer was lost had been applied
-			return nil
 		case err != nil && doubtful:
 			t.abandon()
 			return err
 		case err != nil:
 			return err
+		case !here && doubtful && !anyOf(over, behind):
+			t.passed() // an attempt whose answer was lost had been applied, or it comes to the same
+			return nil
+		case !here:
+			return ErrGone
 		}
+		doubtful = false // what was sent had been refused in the end, and those guards never hold again
 		index := chosen(behind)
 		if index < 0 || index >= len(behind) {
 			return ErrNotWaiting
 		}
+		over = behind[:index]
 		conditions := []clientv3.Cmp{t.Guard(), guardOf(behind[index])}
 		deletes := []clientv3.Op{clientv3.OpDelete(t.me.key)}
-		for _, e := range behind[:index] {
+		for _, e := range over {
 			if _, _, ours := t.queue.space.parts(e.Key); e.Mode != Candidate || !ours {
 				return fmt.Errorf("%w: %s", ErrForeign, e.Key)
 			}
@@ -97,11 +102,11 @@ func (t *Ticket) passed() {
 	}
 }
 
-// behind reads who stands behind t, in order. It ends with the session, unlike
-// [Queue.Entries], because nothing can be passed on after that.
-func (t *Ticket) behind(ctx context.Context) ([]Entry, error) {
-	var entries []Entry
-	err := t.session.Call(ctx, func(ctx context.Context) error {
+// behind reads who stands behind t, in order, and whether t itself is there; otherwise it is all
+// who are. It ends with the session, unlike [Queue.Entries], because nothing can be passed on
+// after that.
+func (t *Ticket) behind(ctx context.Context) (entries []Entry, here bool, err error) {
+	err = t.session.Call(ctx, func(ctx context.Context) error {
 		all := t.queue.space.all()
 		answer, err := t.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end))
 		if err == nil {
@@ -110,14 +115,21 @@ func (t *Ticket) behind(ctx context.Context) ([]Entry, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for i, e := range entries {
 		if e.Key == t.me.key && e.Revision == t.me.revision {
-			return entries[i+1:], nil
+			return entries[i+1:], true, nil
 		}
 	}
-	return nil, ErrGone
+	return entries, false, nil
+}
+
+// anyOf reports whether one of the tickets is among the others.
+func anyOf(tickets, others []Entry) bool {
+	return slices.ContainsFunc(tickets, func(one Entry) bool {
+		return slices.ContainsFunc(others, func(e Entry) bool { return e.Key == one.Key && e.Revision == one.Revision })
+	})
 }
 
 func guardOf(e Entry) clientv3.Cmp {
