@@ -84,7 +84,7 @@ func (c *candidacy) Wait(ctx context.Context) error {
 }
 
 // prefer passes a term that has not begun yet on to the highest priority that waits, if that
-// is higher than its own. Then the error wraps ErrGone.
+// is higher than its own and can be passed to. Then the error wraps ErrGone.
 func (c *candidacy) prefer(ctx context.Context) error {
 	err := c.PassTo(ctx, func(behind []fairqueue.Entry) int {
 		best, most := -1, c.election.opts.priority
@@ -98,10 +98,11 @@ func (c *candidacy) prefer(ctx context.Context) error {
 		}
 		return best
 	})
+	var tooMany *fairqueue.TooManyError
 	switch {
 	case err == nil:
 		return fairqueue.ErrGone
-	case errors.Is(err, fairqueue.ErrNotWaiting), errors.Is(err, fairqueue.ErrForeign):
+	case errors.Is(err, fairqueue.ErrNotWaiting), errors.Is(err, fairqueue.ErrForeign), errors.As(err, &tooMany):
 		return nil
 	}
 	// Gone or not: a late request to join may bring it back. If this fails, it goes on in the background.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -195,6 +196,22 @@ func TestALowerCandidateLeadsIfTheHigherIsBehindAnotherProgram(t *testing.T) {
 	r := await(t, "the mutex", locked)
 	require.NoError(t, r.err)
 	unlock(t, r.hold)
+	resign(t, awaitTerm(t, "the higher one", high))
+}
+
+// More candidates are in between than one transaction can pass over.
+func TestALowerCandidateLeadsIfTheHigherIsTooFarBehind(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	low := inLine(t, client, candidate(t, cluster), "low", 2)
+	high := inLine(t, client, candidate(t, cluster, etcdlock.WithPriority(1)), "high", 3)
+	fault := cluster.Refuse("Txn", rpctypes.ErrGRPCTooManyOps, embedtest.When(passes))
+	resign(t, term)
+	term = awaitTerm(t, "the lower one", low)
+	require.NoError(t, fault.Wait(within(t)))
+	resign(t, term)
 	resign(t, awaitTerm(t, "the higher one", high))
 }
 

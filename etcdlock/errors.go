@@ -70,8 +70,8 @@ var (
 // more permits than there are. It has both numbers.
 type SizeError = fairqueue.SizeError
 
-// TooManyError says that several locks are more than one transaction of etcd can carry. It
-// has both numbers. Nothing has been locked.
+// TooManyError says that several locks, or the candidates that Term.Transfer has to pass over,
+// are more than one transaction of etcd can carry. It has both numbers. Nothing has been done.
 type TooManyError = fairqueue.TooManyError
 
 // Error is what the calls of this package fail with: which operation on which lock,

@@ -2,10 +2,13 @@ package fairqueue_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
@@ -140,6 +143,38 @@ func TestStrangersAreNotPassedOver(t *testing.T) {
 			require.Equal(t, []string{key, last.Key()}, []string{entriesOf(t, p.queue)[0].Key, entriesOf(t, p.queue)[1].Key})
 		})
 	}
+}
+
+func TestMoreThanATransactionCanCarryAreNotPassedOver(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	leader := hold(t, q, fairqueue.Candidate)
+	var puts []clientv3.Op
+	for i := range 127 {
+		puts = append(puts, clientv3.OpPut(fmt.Sprintf("q/l1-%x", i), ""))
+	}
+	_, err := client.Txn(within(t, patience)).Then(puts...).Commit()
+	require.NoError(t, err)
+	chosen := joinCandidate(t, q, "z")
+	before := storeRevision(t, client)
+	requireTooMany := func(want fairqueue.TooManyError) {
+		t.Helper()
+		var got *fairqueue.TooManyError
+		require.ErrorAs(t, leader.PassTo(within(t, patience), named("z")), &got)
+		require.Equal(t, want, *got)
+		require.Equal(t, before, storeRevision(t, client))
+	}
+	requireTooMany(fairqueue.TooManyError{Places: 129, Limit: 128})
+	remove(t, client, "q/l1-0")
+	before = storeRevision(t, client)
+	lower := c.Refuse("Txn", rpctypes.ErrGRPCTooManyOps, embedtest.When(passing))
+	requireTooMany(fairqueue.TooManyError{Places: 128})
+	lower.Heal()
+	require.NoError(t, leader.PassTo(within(t, patience), named("z")))
+	require.NoError(t, chosen.Wait(within(t, patience)))
+	require.Equal(t, []string{chosen.Key()}, keysUnder(t, client, "q"))
 }
 
 func entriesOf(t testing.TB, q *fairqueue.Queue) []fairqueue.Entry {

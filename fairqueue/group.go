@@ -24,18 +24,19 @@ type Place struct {
 	Mode  Mode // Exclusive or Shared
 }
 
-// TooManyError says that a group has more places than one transaction can carry. Nothing was
-// written. Take fewer, or one lock that stands for several.
+// TooManyError says that a group has more places than one transaction can carry, or that more
+// tickets have to be passed over. Nothing was written. Take fewer, or one lock that stands for
+// several.
 type TooManyError struct {
-	Places int
+	Places int // or tickets
 	Limit  int // 0 if it is lower than etcd's default of 128, and only etcd knows it
 }
 
 func (e *TooManyError) Error() string {
 	if e.Limit == 0 {
-		return fmt.Sprintf("etcdlock: %d names are more than this etcd's --max-txn-ops allows", e.Places)
+		return fmt.Sprintf("etcdlock: %d keys are more than this etcd's --max-txn-ops allows", e.Places)
 	}
-	return fmt.Sprintf("etcdlock: %d names, and a transaction of etcd can carry %d", e.Places, e.Limit)
+	return fmt.Sprintf("etcdlock: %d keys, and a transaction of etcd can carry %d", e.Places, e.Limit)
 }
 
 // Group is several tickets in as many queues, taken in one transaction, so that all have the

@@ -28,8 +28,8 @@ var (
 // if the queue changed meanwhile.
 //
 // chosen is given those behind t, in order, and returns the index of one or -1. Nothing has
-// changed if the error is ErrNotWaiting or [ErrForeign], or one that wraps [ErrGone], which
-// says that t itself is. If ctx ends before etcd answers, it may have happened or not: then t
+// changed if the error is ErrNotWaiting or [ErrForeign], a [*TooManyError], if more than 126
+// stand in between, or one that wraps [ErrGone], which says that t itself is. If ctx ends before etcd answers, it may have happened or not: then t
 // is given up in the background. It is also given up on success.
 func (t *Ticket) PassTo(ctx context.Context, chosen func(behind []Entry) int) error {
 	err := t.passTo(ctx, chosen)
@@ -74,6 +74,9 @@ func (t *Ticket) passTo(ctx context.Context, chosen func([]Entry) int) error {
 			conditions = append(conditions, guardOf(e))
 			deletes = append(deletes, clientv3.OpDelete(e.Key))
 		}
+		if len(conditions) > maxOperations {
+			return &TooManyError{Places: len(conditions), Limit: maxOperations}
+		}
 		var done bool
 		err = t.session.Call(ctx, func(ctx context.Context) error {
 			answer, err := t.session.Client().Txn(ctx).If(conditions...).Then(deletes...).Commit()
@@ -86,7 +89,7 @@ func (t *Ticket) passTo(ctx context.Context, chosen func([]Entry) int) error {
 			t.abandon()
 			return err
 		case err != nil:
-			return err
+			return tooMany(err, len(conditions))
 		case done:
 			t.passed()
 			return nil
