@@ -58,7 +58,8 @@ func JoinAll(ctx context.Context, source session.Source, places ...Place) (*Grou
 }
 
 // JoinAny is JoinAll for n of the places: Wait returns when n of the tickets are granted,
-// and gives up the others, in one transaction. Then [Group.Chosen] tells which.
+// and gives up the others, in one transaction. Then [Group.Chosen] tells which. Until then the
+// loss of any is the loss of all.
 func JoinAny(ctx context.Context, source session.Source, n int, places ...Place) (*Group, error) {
 	return join(ctx, source, places, n)
 }
@@ -76,10 +77,8 @@ func join(ctx context.Context, source session.Source, places []Place, n int) (*G
 		if err := joinTogether(ctx, tickets); err != nil {
 			return nil, tooMany(err, len(places))
 		}
-		if n == len(places) {
-			for _, t := range tickets {
-				t.others = tickets
-			}
+		for _, t := range tickets {
+			t.others = tickets
 		}
 		return &Group{tickets: tickets, want: n}, nil
 	})

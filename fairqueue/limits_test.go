@@ -101,22 +101,26 @@ func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
 
 // Promise 11, for a waiter that is several.
 func TestAGroupThatHasLostAPartDoesNotWaitForTheRest(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
-	s := open(t, client)
-	queues := make([]fairqueue.Place, 2)
-	for i := range queues {
-		queues[i] = fairqueue.Place{Queue: fairqueue.New(s, fmt.Sprint("q", i), fairqueue.WithRecheck(20*time.Millisecond)), Mode: fairqueue.Exclusive}
+	for name, want := range map[string]int{"all": 3, "any": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := embedtest.Start(t).Client(t)
+			s := open(t, client)
+			queues := make([]fairqueue.Place, 3)
+			for i := range queues {
+				q := fairqueue.New(s, fmt.Sprint("q/", i), fairqueue.WithRecheck(20*time.Millisecond))
+				queues[i] = fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive}
+			}
+			before, err := fairqueue.JoinAll(within(t, patience), s, queues[1:]...)
+			require.NoError(t, err)
+			g := joinAny(t, s, want, queues...)
+			waiting := waitGroup(t, within(t, patience), g)
+			remove(t, client, g.Key()) // the first, which is granted
+			require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
+			require.NoError(t, before.Leave(within(t, patience)))
+			eventuallyEmpty(t, client, "q")
+		})
 	}
-	before := hold(t, queues[1].Queue, fairqueue.Exclusive)
-	g, err := fairqueue.JoinAll(within(t, patience), s, queues...)
-	require.NoError(t, err)
-	waiting := background(t, func() error { return g.Wait(within(t, patience)) })
-	remove(t, client, g.Key()) // the first, which is granted
-	require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
-	leave(t, before)
-	eventuallyEmpty(t, client, "q")
 }
 
 // As the cost table says.

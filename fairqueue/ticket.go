@@ -34,7 +34,7 @@ type Ticket struct {
 	quiet   int       // how often there was no news
 	marking bool      // in etcd, that it owns, has been tried
 	picture *picture  // of the queue when it was long
-	others  []*Ticket // of the same group, all of which are wanted
+	others  []*Ticket // of the same group: the loss of any is the loss of all
 	permit  *permitState
 
 	left   atomic.Bool
