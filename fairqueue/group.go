@@ -21,7 +21,7 @@ const maxOperations = 128
 // Place is a queue and how to stand in it.
 type Place struct {
 	Queue *Queue
-	Mode  Mode // Exclusive or Shared
+	Mode  Mode // Exclusive, Shared or Candidate; any other panics
 }
 
 // TooManyError says that a group has more places than one transaction can carry, or that more
@@ -65,7 +65,7 @@ func JoinAny(ctx context.Context, source session.Source, n int, places ...Place)
 }
 
 func join(ctx context.Context, source session.Source, places []Place, n int) (*Group, error) {
-	if err := check(places, n); err != nil {
+	if err := check(places, n, len(places)); err != nil {
 		return nil, err
 	}
 	return withSession(ctx, source, func(s *session.Session) (*Group, error) {
@@ -88,7 +88,7 @@ func join(ctx context.Context, source session.Source, places []Place, n int) (*G
 // way, or returns [ErrBusy] if there are fewer, with nothing written: one read, and one
 // transaction if there are enough; both again if others are faster. Errors are as for JoinAll.
 func TryAny(ctx context.Context, source session.Source, n int, places ...Place) (*Group, error) {
-	if err := check(places[:min(n, len(places))], n); err != nil {
+	if err := check(places, n, n); err != nil {
 		return nil, err
 	}
 	return withSession(ctx, source, func(s *session.Session) (*Group, error) {
@@ -100,12 +100,16 @@ func TryAny(ctx context.Context, source session.Source, n int, places ...Place) 
 	})
 }
 
-func check(places []Place, n int) error {
-	switch {
-	case n < 1 || n > len(places):
+// check is for those who want n of the places and join as many as joined.
+func check(places []Place, n, joined int) error {
+	if n < 1 || n > len(places) {
 		panic(fmt.Sprintf("fairqueue: %d of %d places", n, len(places)))
-	case len(places) > maxOperations:
-		return &TooManyError{Places: len(places), Limit: maxOperations}
+	}
+	for _, p := range places {
+		p.Mode.mustBeJoinable()
+	}
+	if joined > maxOperations {
+		return &TooManyError{Places: joined, Limit: maxOperations}
 	}
 	return nil
 }

@@ -22,8 +22,10 @@ const joinLimit = 64
 // the session removes it in the background. The errors are ctx's, etcd's and
 // [session.ErrLost] or [session.ErrClosed]; if the source is a Keeper, a session
 // that turns out to be lost is replaced, and if that takes longer than 10 s and ctx
-// has no deadline, the error is context.DeadlineExceeded. A nil context panics.
+// has no deadline, the error is context.DeadlineExceeded. A nil context panics, and so does
+// another mode than [Exclusive], [Shared] and [Candidate].
 func (q *Queue) Join(ctx context.Context, m Mode, opts ...JoinOption) (*Ticket, error) {
+	m.mustBeJoinable()
 	o := collectJoin(opts)
 	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
 		t := q.newTicket(s, m, o)
@@ -40,6 +42,7 @@ func (q *Queue) Join(ctx context.Context, m Mode, opts ...JoinOption) (*Ticket, 
 //
 // Errors are as for Join.
 func (q *Queue) TryJoin(ctx context.Context, m Mode, opts ...JoinOption) (*Ticket, error) {
+	m.mustBeJoinable()
 	o := collectJoin(opts)
 	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
 		tickets, err := tryTogether(ctx, s, []Place{{q, m}}, 1, o)

@@ -495,3 +495,26 @@ func TestAStrangersKeyAtTheNameIsReportedAndLeftAlone(t *testing.T) {
 	require.Equal(t, nameOf(s, fairqueue.Exclusive, 1), join(t, q, fairqueue.Exclusive).Key())
 	require.NoError(t, s.Err())
 }
+
+// The mode of a ticket for permits comes with entries, and a slash makes a key outside the queue.
+func TestOtherModesPanic(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	s := open(t, client)
+	q := fairqueue.New(s, "q")
+	ctx := within(t, patience)
+	for _, mode := range []fairqueue.Mode{holdPermits(t, q, 1, 3).Mode(), '/', 'a', 0} {
+		place := fairqueue.Place{Queue: q, Mode: mode}
+		fine := fairqueue.Place{Queue: fairqueue.New(s, "other"), Mode: fairqueue.Shared}
+		for name, take := range map[string]func(){
+			"Join":    func() { _, _ = q.Join(ctx, mode) },
+			"TryJoin": func() { _, _ = q.TryJoin(ctx, mode) },
+			"JoinAll": func() { _, _ = fairqueue.JoinAll(ctx, s, fine, place) },
+			"JoinAny": func() { _, _ = fairqueue.JoinAny(ctx, s, 1, fine, place) },
+			"TryAny":  func() { _, _ = fairqueue.TryAny(ctx, s, 1, fine, place) },
+		} {
+			require.Panics(t, take, "%s with %q", name, byte(mode))
+		}
+	}
+	require.Len(t, ticketsUnder(t, client, "q"), 1)
+}

@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,16 @@ const (
 	// permit tickets own together up to a sum of weights; see [Queue.JoinPermits].
 	permit Mode = 'p'
 )
+
+// mustBeJoinable panics unless the mode is all that a ticket needs: those for permits need more, and any other
+// letter makes a key that may not even be in the queue.
+func (m Mode) mustBeJoinable() {
+	switch m {
+	case Exclusive, Shared, Candidate:
+	default:
+		panic(fmt.Sprintf("fairqueue: nobody can join with mode %q", byte(m)))
+	}
+}
 
 func (m Mode) String() string {
 	switch m {
