@@ -2,8 +2,11 @@ package fairqueue
 
 import "time"
 
-// defaultRecheck is how long a waiter trusts that silence means no change.
-const defaultRecheck = 10 * time.Second
+const (
+	// defaultRecheck is how long a waiter trusts that silence means no change.
+	defaultRecheck = 10 * time.Second
+	longestRecheck = 24 * time.Hour // so that a few times as long is still a time
+)
 
 // Option changes a default of [New].
 type Option interface{ apply(*options) }
@@ -25,13 +28,13 @@ func WithLabel(label string) Option {
 
 // WithRecheck sets how long a waiter waits, give or take half, before it looks at
 // the queue without having been told of a change. It bounds how long a lost event
-// can delay it. The default is 10 s; values that are not positive keep it. If there were more than
-// 2,000 tickets when it came, it waits longer at first, up to six times as long, and each time half
-// as long as before, until it is down to d.
+// can delay it. The default is 10 s; values that are not positive keep it, and more than a day is a
+// day. If there were more than 2,000 tickets when it came, it waits longer at first, up to six
+// times as long, and each time half as long as before, until it is down to d.
 func WithRecheck(d time.Duration) Option {
 	return optionFunc(func(o *options) {
 		if d > 0 {
-			o.recheck = d
+			o.recheck = min(d, longestRecheck)
 		}
 	})
 }

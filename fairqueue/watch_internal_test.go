@@ -1,7 +1,9 @@
 package fairqueue
 
 import (
+	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -32,5 +34,16 @@ func TestTheEndOfAnObstacleIsTheLastThatWasTold(t *testing.T) {
 			require.Equal(t, test.end > 0, n.changed)
 			require.Equal(t, test.last, last)
 		})
+	}
+}
+
+// Whoever means never by a time says the longest there is.
+func TestTheLongestRecheckIsNotAtOnce(t *testing.T) {
+	q := New(newInquiry(t).queue.source, "q", WithRecheck(math.MaxInt64))
+	w := (&Ticket{queue: q}).watcher()
+	for _, length := range []int64{0, 2000, math.MaxInt64} {
+		for range 100 {
+			require.Greater(t, around(obstacle{length: length}.patience(w.recheck)), time.Hour)
+		}
 	}
 }
