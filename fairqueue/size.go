@@ -108,6 +108,9 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64)
 	peak := size
 	var a agreement
 	var deletes []clientv3.Op
+	conditions := []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(folder.first), "<", old.Header.Revision+1).WithRange(folder.end),
+	}
 	for _, kv := range old.Kvs {
 		replaced, most, ok := q.space.sizeOf(string(kv.Key))
 		if !ok {
@@ -119,6 +122,8 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64)
 		_ = json.Unmarshal(kv.Value, &a) // what is unreadable has nothing to say
 		a.Replaced = append(a.Replaced, replaced)
 		peak = max(peak, most)
+		// An attempt that arrives late must not set a size that has been forgotten.
+		conditions = append(conditions, createdAt(string(kv.Key), kv.CreateRevision))
 		deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
 	}
 	a.Replaced = a.Replaced[max(0, len(a.Replaced)-sizesKept):]
@@ -127,7 +132,7 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64)
 		return false, err
 	}
 	answer, err := client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(folder.first), "<", old.Header.Revision+1).WithRange(folder.end)).
+		If(conditions...).
 		Then(append(deletes, clientv3.OpPut(q.space.sizeKey(size, peak), string(value)))...).
 		Commit()
 	return err == nil && answer.Succeeded, err

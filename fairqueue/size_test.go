@@ -189,6 +189,23 @@ func TestResizeIsTriedAgainUntilItIsAnswered(t *testing.T) {
 	holdPermits(t, q, 7, 7)
 }
 
+// R11
+func TestALateResizeDoesNotSetASizeThatHasBeenForgotten(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	resize(t, q, 3)
+	held := c.Hold("Txn", embedtest.Once())
+	resize(t, q, 5) // by the next attempt
+	require.NoError(t, held.Wait(within(t, patience)))
+	require.NoError(t, q.Forget(within(t, patience)))
+	before := c.AppliedIndex()
+	held.Heal()
+	eventually(t, "the late one has arrived", func() bool { return c.AppliedIndex() > before })
+	require.Empty(t, keysUnder(t, client, "q"))
+}
+
 func TestSizesTellEveryChangeInOrder(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
