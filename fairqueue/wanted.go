@@ -3,6 +3,7 @@ package fairqueue
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -53,7 +54,8 @@ func (t *Ticket) solitude() obstacle {
 }
 
 // Alone reads whether nobody else stands in the queue, for an exclusive ticket that has been
-// granted: one linearizable read of its beginning. If the ticket is gone, the error wraps [ErrGone].
+// granted: one linearizable read of its beginning, and another one of all if that is keys of
+// queues below it only. If the ticket is gone, the error wraps [ErrGone].
 func (t *Ticket) Alone(ctx context.Context) (bool, error) {
 	here, company, _, err := t.neighbours(ctx, false)
 	if err == nil && !here {
@@ -76,18 +78,23 @@ func (t *Ticket) company(ctx context.Context, least int64) (here, company bool, 
 	return here, company, at, err
 }
 
-// neighbours takes a long queue for company, and for one that t is in.
+// neighbours reads on only if all that it has seen are keys of queues below the prefix.
 func (t *Ticket) neighbours(ctx context.Context, local bool) (here, company bool, at int64, err error) {
 	all := t.queue.space.all()
-	lists, at, err := read(ctx, t.session, clientv3.OpGet(all.first,
-		append(t.mode.readOptions(local), clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit))...))
-	if err != nil {
-		return false, false, 0, err
-	}
-	here, company = lists[0].more, lists[0].more
-	for _, e := range lists[0].entries {
-		here = here || e.is(t.me)
-		company = company || !e.is(t.me) && t.queue.space.blocks(e, Exclusive)
+	for _, limit := range []int64{joinLimit, 0} {
+		lists, revision, err := read(ctx, t.session,
+			clientv3.OpGet(t.me.key, t.mode.readOptions(local)...),
+			clientv3.OpGet(all.first, append(t.mode.readOptions(local), clientv3.WithRange(all.end), clientv3.WithLimit(limit))...))
+		if err != nil {
+			return false, false, 0, err
+		}
+		at, here = revision, slices.ContainsFunc(lists[0].entries, t.me.is)
+		company = slices.ContainsFunc(lists[1].entries, func(e entry) bool {
+			return !e.is(t.me) && t.queue.space.blocks(e, Exclusive)
+		})
+		if company || !lists[1].more {
+			break
+		}
 	}
 	return here, company, at, nil
 }

@@ -81,3 +81,24 @@ func TestWantedIsNotDisturbedByWhatNobodyWants(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, own.Wanted(ctx), context.Canceled)
 }
+
+// They may be many, below a raw prefix.
+func TestKeysOfOtherQueuesAreNoCompanyAndNoProof(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	own := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	putMany(t, client, "q/below")
+	alone, err := own.Alone(within(t, patience))
+	require.NoError(t, err)
+	require.True(t, alone)
+	other := join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	alone, err = own.Alone(within(t, patience))
+	require.NoError(t, err)
+	require.False(t, alone)
+	require.NoError(t, own.Wanted(within(t, patience)))
+	leave(t, other)
+	remove(t, client, own.Key())
+	_, err = own.Alone(within(t, patience))
+	require.ErrorIs(t, err, fairqueue.ErrGone)
+	require.ErrorIs(t, own.Wanted(within(t, patience)), fairqueue.ErrGone)
+}
