@@ -95,9 +95,10 @@
 //	try when held                      1 read                             0
 //	try when free                      1 read + 1                         1
 //	leave                              1                                  1
-//	a group                            as one ticket; 1 or 2 reads more   1
-//	                                   for more than 64 tickets (42
-//	                                   shared), 1 if it had to wait
+//	a group                            as one ticket; 1 read more for     1
+//	                                   more than 64 tickets, up to 5
+//	                                   for more than 42 shared, 1 if
+//	                                   it had to wait
 //	any n of several, some free        1 read + 1                         1
 //	  none free                        2, a watch and looks for each, 1   2
 //	permits, after a wait              1 more                             1 more

@@ -49,10 +49,10 @@ type Group struct {
 }
 
 // JoinAll puts a ticket into each of the queues, which must be different ones, at one
-// revision: one round trip, one raft entry, and for more than 64 places (42 if all are shared) a
-// read or two more. All are bound to one session, of source. With no places
-// it panics; with more than 128, or more than etcd allows, the error is a [*TooManyError].
-// Otherwise it is like [Queue.Join].
+// revision: one round trip, one raft entry, and for more than 64 places a read more, for more than
+// 42 if all are shared up to four, after which Wait may need one more. All are bound to one
+// session, of source. With no places it panics; with more than 128, or more than etcd allows, the
+// error is a [*TooManyError]. Otherwise it is like [Queue.Join].
 func JoinAll(ctx context.Context, source session.Source, places ...Place) (*Group, error) {
 	return join(ctx, source, places, len(places))
 }
@@ -140,7 +140,8 @@ func (g *Group) Chosen() []int {
 	return chosen
 }
 
-// Granted reports whether Wait has nothing to wait for.
+// Granted reports whether Wait has nothing to wait for. It may still have to ask whether all are there
+// at once, if it took several reads to learn that.
 func (g *Group) Granted() bool {
 	return len(g.tickets) == g.want && !slices.ContainsFunc(g.tickets, func(t *Ticket) bool { return !t.Granted() })
 }
@@ -149,7 +150,8 @@ func (g *Group) Granted() bool {
 func (g *Group) Guards() []clientv3.Cmp { return guardsOf(g.tickets) }
 
 // Wait waits until as many tickets as were asked for are granted together. Waiting for all
-// costs what it costs for each, one after the other, and one read more at the end; waiting
+// costs what it costs for each, one after the other, and one read more at the end, as it does
+// when joining took several reads and something has happened in etcd between them; waiting
 // for any, one goroutine and one watch for each place, and a transaction. Otherwise it is
 // like [Ticket.Wait].
 func (g *Group) Wait(ctx context.Context) error {
@@ -168,7 +170,7 @@ func (g *Group) Wait(ctx context.Context) error {
 
 func (g *Group) wait(ctx context.Context) error {
 	switch {
-	case g.Granted():
+	case g.Granted() && g.seenTogether():
 		return nil
 	case g.want < len(g.tickets):
 		return g.waitForAny(ctx)
@@ -193,6 +195,12 @@ func (g *Group) wait(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// seenTogether reports whether what is known of the tickets was true at one revision. To ask about
+// many takes several reads, and between them the first may go and what the last waits for.
+func (g *Group) seenTogether() bool {
+	return !slices.ContainsFunc(g.tickets, func(t *Ticket) bool { return t.seen != g.tickets[0].seen })
 }
 
 // waitForAny waits in all queues at once, for the first of them.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -145,6 +146,36 @@ func TestAGroupOfWhichAPartIsGoneIsNotGranted(t *testing.T) {
 			eventuallyEmpty(t, client, "g")
 		})
 	}
+}
+
+// W2: to ask about so many takes two reads. Between them the first ticket goes, and only then the last
+// place becomes free.
+func TestAGroupThatWasNeverThereTogetherIsNotGranted(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s, other := open(t, client), open(t, client)
+	shared := places(s, 60)
+	for i := range shared {
+		shared[i].Mode = fairqueue.Shared
+	}
+	holder := hold(t, places(other, 60)[59].Queue, fairqueue.Exclusive)
+	second := c.Hold("Txn", embedtest.When(func(message any) bool {
+		r, ok := message.(*etcdserverpb.TxnRequest)
+		return ok && len(r.Success) == 3*(60-42) && r.Success[0].GetRequestRange() != nil
+	}))
+	var g *fairqueue.Group
+	joined := background(t, func() (err error) {
+		g, err = fairqueue.JoinAll(within(t, patience), s, shared...)
+		return err
+	})
+	require.NoError(t, second.Wait(within(t, patience)))
+	remove(t, client, keysUnder(t, client, "g/0")[0])
+	leave(t, holder)
+	second.Heal()
+	require.NoError(t, result(t, joined))
+	require.ErrorIs(t, g.Wait(within(t, patience)), fairqueue.ErrGone)
+	eventuallyEmpty(t, client, "g")
 }
 
 // H7: the loss of any is the loss of all; and what is left goes when the group leaves.
