@@ -52,7 +52,8 @@ type Group struct {
 // revision: one round trip, one raft entry, and for more than 64 places a read more, for more than
 // 42 if all are shared up to four, after which Wait may need one more. All are bound to one
 // session, of source. With no places it panics; with more than 128, or more than etcd allows, the
-// error is a [*TooManyError]. Otherwise it is like [Queue.Join].
+// error is a [*TooManyError]. (Where etcd was told to allow less, an exclusive place may count as
+// two, and a shared one as three.) Otherwise it is like [Queue.Join].
 func JoinAll(ctx context.Context, source session.Source, places ...Place) (*Group, error) {
 	return join(ctx, source, places, len(places))
 }
