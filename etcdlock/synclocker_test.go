@@ -113,7 +113,7 @@ func TestAfterALossASyncLockerIsKeptUntilBothHaveUnlocked(t *testing.T) {
 	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
 	require.ErrorIs(t, await(t, "the news of the loss", trouble), etcdlock.ErrLost)
 	l.Lock()
-
+	require.Empty(t, trouble)
 	l.Unlock()
 	require.ErrorIs(t, await(t, "the outcome of the first", trouble), etcdlock.ErrLost)
 	_, err = other.TryLock(within(t))

@@ -209,10 +209,10 @@ func TestSessionSurvivesSilentEndpoints(t *testing.T) {
 // The client of etcd itself copes with that, since it asks again without giving up what it asked.
 func TestSessionSurvivesRoundTripsOfNearlyHalfItsTTL(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 15 * time.Second, time.Minute} {
-		for _, part := range []time.Duration{10, 15, 30, 45} {
+		for _, part := range []int64{10, 15, 30, 45} {
 			t.Run(fmt.Sprintf("%d %% of %v", part, ttl), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T, f *fake) {
-					f.renew = late(ttl * part / 100)
+					f.renew = late(time.Duration(int64(ttl) * part / 100))
 					s := open(t, f, session.WithTTL(ttl))
 					time.Sleep(time.Hour)
 					require.NoError(t, s.Err())
