@@ -39,7 +39,8 @@ func (t *Term) Resign(ctx context.Context) error { return t.Unlock(ctx) }
 //
 // If there is no such candidate, the error wraps [ErrNotWaiting]; if a candidate of another
 // program, which cannot be asked to step back, is ahead of it, [ErrForeign]; if more than 126
-// candidates are ahead of it, a [*TooManyError]. Then the term goes on. If ctx ends before etcd answers, the error wraps ctx's; the term is over if Err says so.
+// candidates are ahead of it, a [*TooManyError]. Then the term goes on. If ctx ends before etcd
+// answers, the error wraps ctx's; the term is over if Err says so.
 func (t *Term) Transfer(ctx context.Context, candidate string) error {
 	return failed("transfer", t.Name(), t.transfer(ctx, candidate))
 }

@@ -29,8 +29,9 @@ var (
 //
 // chosen is given those behind t, in order, and returns the index of one or -1. Nothing has
 // changed if the error is ErrNotWaiting or [ErrForeign], a [*TooManyError], if more than 126
-// stand in between, or one that wraps [ErrGone], which says that t itself is. If ctx ends before etcd answers, it may have happened or not: then t
-// is given up in the background. It is also given up on success.
+// stand in between, or one that wraps [ErrGone], which says that t itself is. If ctx ends before
+// etcd answers, it may have happened or not: then t is given up in the background. It is also
+// given up on success.
 func (t *Ticket) PassTo(ctx context.Context, chosen func(behind []Entry) int) error {
 	err := t.passTo(ctx, chosen)
 	if err != nil {
