@@ -54,7 +54,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) (*Hold, error) {
 }
 
 // TryAcquire takes n permits only if nobody has to wait for that, and returns [ErrBusy]
-// otherwise, after a single read.
+// otherwise, after a single read. Where others come and go all the time, it may have to take its
+// place in line and leave it again to know.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*Hold, error) {
 	return s.permits(ctx, "tryacquire", n, s.queue.TryPermits)
 }
