@@ -127,7 +127,7 @@ func TestWhatEtcdRefusesIsReportedAtOnceWithTheName(t *testing.T) {
 	cluster := embedtest.Start(t)
 	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
 	for _, refusal := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrNoSpace, rpctypes.ErrAuthFailed} {
-		fault := cluster.Refuse("Txn", refusal)
+		fault := cluster.Refuse("Txn", refusal, embedtest.When(putting))
 		_, err := m.Lock(within(t))
 		require.ErrorIs(t, err, refusal)
 		require.ErrorContains(t, err, `"orders"`)

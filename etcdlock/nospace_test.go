@@ -34,13 +34,18 @@ func fillUp(t *testing.T, cluster *embedtest.Cluster) (disarm func()) {
 	}
 }
 
-// countPuts counts the transactions that put something, whoever asks for them.
+// putting fits the transactions that put something.
+func putting(message any) bool {
+	return slices.ContainsFunc(message.(*etcdserverpb.TxnRequest).Success, func(op *etcdserverpb.RequestOp) bool {
+		return op.GetRequestPut() != nil
+	})
+}
+
+// countPuts counts those, whoever asks for them.
 func countPuts(cluster *embedtest.Cluster) *atomic.Int64 {
 	puts := new(atomic.Int64)
 	cluster.LoseRequest("Txn", embedtest.When(func(message any) bool {
-		if slices.ContainsFunc(message.(*etcdserverpb.TxnRequest).Success, func(op *etcdserverpb.RequestOp) bool {
-			return op.GetRequestPut() != nil
-		}) {
+		if putting(message) {
 			puts.Add(1)
 		}
 		return false
