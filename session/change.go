@@ -32,6 +32,9 @@ func (s *Session) tell(told *State, now State, why error) {
 	if s.ctx.Err() != nil {
 		return // the end is the last that is told
 	}
+	if now == Live {
+		why = nil // another attempt has been answered since
+	}
 	*told = now
 	s.change(Change{Lease: s.lease, State: now, Err: why})
 }

@@ -4,77 +4,95 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
+
+// attemptLimit is how many attempts at a renewal may be under way: while a member says that it is not
+// available, etcd's client asks again without a pause in each of them.
+const attemptLimit = 3
 
 // keepAlive renews the lease until the session ends. Attempts leave every ttl/3,
 // each on a stream of its own, for which the client's balancer takes the next
 // endpoint: one that swallows packets costs an attempt, not the session. But the
 // balancer's turn is shared with all other requests of the client, so any attempt
 // may meet that endpoint again. Hence each gets a share of the time that is left before
-// the next one leaves, and there are eight or more before the deadline. None is given up
-// for that: where every answer takes long, the first is the first to come.
+// the next one leaves, and there are eight or more before the deadline. That is no reason to
+// give it up: where every answer takes long, the oldest is the first to come.
 func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
-	told := Live
-	for sleep(s.ctx, s.ctx, s.untilRenewal()) { // not ttl/3: the grant may have been slow
-		s.renewInTime(&told)
-	}
-}
-
-// renewInTime makes attempts until one of them is answered, or the session ends.
-func (s *Session) renewInTime(told *State) {
-	over := make(chan struct{})
-	defer close(over)
-	answers := make(chan error)
+	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
+	defer timer.Stop()
+	var underWay []*renewal // the oldest first
+	answered := make(chan *renewal)
+	pause, told := firstPause, Live
 	failed := func(err error) {
-		s.tell(told, s.State(), err)
+		s.tell(&told, s.State(), err)
 		s.logger.Warn("lease renewal failed", "error", err, "trusted_for", s.remaining())
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for pause, underWay := firstPause, 0; ; {
+	for last := (*renewal)(nil); ; {
 		select {
 		case <-timer.C:
-			if s.untilRenewal() > 0 {
-				s.tell(told, Live, nil) // Renew was called meanwhile
-				return
+			if wait := s.untilRenewal(); wait > 0 {
+				s.tell(&told, Live, nil) // Renew was called meanwhile
+				timer.Reset(wait)
+				continue
 			}
-			if underWay > 0 {
+			if last != nil && slices.Contains(underWay, last) {
 				failed(errUnanswered)
 			}
-			underWay++
+			if len(underWay) == attemptLimit {
+				underWay[1].giveUp()
+				underWay = slices.Delete(underWay, 1, 2)
+			}
+			last = s.startRenewal(answered)
+			underWay = append(underWay, last)
 			timer.Reset(max(s.remaining()/4, s.ttl/40))
-			s.running.Go(func() {
-				ctx, cancel := context.WithTimeout(s.ctx, s.ttl) // later its answer would be worth nothing
-				defer cancel()
-				err := s.renew(ctx)
-				select {
-				case answers <- err:
-				case <-over:
-				}
-			})
-		case err := <-answers:
-			if err == nil {
-				s.tell(told, Live, nil)
-				return
+		case r := <-answered:
+			i := slices.Index(underWay, r)
+			if i >= 0 {
+				underWay = slices.Delete(underWay, i, i+1)
 			}
-			if s.ctx.Err() != nil {
-				return
+			wait := s.untilRenewal()
+			switch {
+			case r.err == nil:
+				s.tell(&told, Live, nil)
+				pause = firstPause
+				timer.Reset(wait)
+			case i >= 0 && wait <= 0: // or it has been given up, or done by another
+				failed(r.err)
+				timer.Reset(jitter(pause))
+				pause = min(2*pause, s.ttl/12)
 			}
-			underWay--
-			failed(err)
-			timer.Reset(jitter(pause))
-			pause = min(2*pause, s.ttl/12)
 		case <-s.ctx.Done():
 			return
 		}
 	}
 }
 
+// renewal is an attempt.
+type renewal struct {
+	giveUp context.CancelFunc
+	err    error
+}
+
 var errUnanswered = errors.New("it has not been answered so far")
+
+func (s *Session) startRenewal(answered chan<- *renewal) *renewal {
+	ctx, cancel := context.WithTimeout(s.ctx, s.ttl) // later its answer would be worth nothing
+	r := &renewal{giveUp: cancel}
+	s.running.Go(func() {
+		defer cancel()
+		r.err = s.renew(ctx)
+		select {
+		case answered <- r:
+		case <-s.ctx.Done():
+		}
+	})
+	return r
+}
 
 // renew makes one request. Its answer counts from the moment before it left.
 // Close waits for those under way, so that none leaves after it has returned.

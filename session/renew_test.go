@@ -207,16 +207,16 @@ func TestSessionSurvivesSilentEndpoints(t *testing.T) {
 }
 
 // The client of etcd itself copes with that, since it asks again without giving up what it asked.
-func TestSessionSurvivesRoundTripsOfNearlyHalfItsTTL(t *testing.T) {
+func TestSessionSurvivesRoundTripsOfOverAThirdOfItsTTL(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 15 * time.Second, time.Minute} {
-		for _, part := range []int64{10, 15, 30, 45} {
+		for _, part := range []int64{10, 15, 25, 33, 40} {
 			t.Run(fmt.Sprintf("%d %% of %v", part, ttl), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T, f *fake) {
 					f.renew = late(time.Duration(int64(ttl) * part / 100))
 					s := open(t, f, session.WithTTL(ttl))
 					time.Sleep(time.Hour)
 					require.NoError(t, s.Err())
-					f.set(func(f *fake) { require.LessOrEqual(t, f.underWay, 12) })
+					f.set(func(f *fake) { require.LessOrEqual(t, f.underWay, 3) })
 				})
 			})
 		}
@@ -270,6 +270,21 @@ func TestStatesHaveNames(t *testing.T) {
 	for state, name := range names {
 		require.Equal(t, name, state.String())
 	}
+}
+
+// Etcd's client asks again and again in each attempt where a member says that it is not available.
+func TestFewRenewalsAreUnderWayAtATime(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		most := 0
+		f.renew = func(ctx context.Context, do func() error) error {
+			f.set(func(f *fake) { most = max(most, f.underWay) })
+			return lost(ctx, do)
+		}
+		s := open(t, f, session.WithTTL(15*time.Second))
+		<-s.Done()
+		synctest.Wait()
+		require.LessOrEqual(t, most, 4, "one of them is about to return")
+	})
 }
 
 // H6: an operator revokes the lease.
