@@ -58,11 +58,11 @@ func (t *Ticket) set(ctx context.Context, value string) error {
 			return nil
 		}
 		own := answer.Responses[0].GetResponseRange().Kvs
-		if len(own) == 0 || own[0].CreateRevision != t.me.revision || clientv3.LeaseID(own[0].Lease) != t.session.Lease() {
+		if len(own) == 0 || own[0].CreateRevision != t.me.revision || t.left.Load() {
 			return ErrGone // or given up by Linger, which is not to be undone
 		}
 		w.last = own[0].ModRevision
-		if string(own[0].Value) == value {
+		if string(own[0].Value) == value && clientv3.LeaseID(own[0].Lease) == t.session.Lease() {
 			return nil // by an attempt whose answer was lost
 		}
 	}

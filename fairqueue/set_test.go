@@ -86,8 +86,9 @@ func TestSetsAtATimeTakeTurns(t *testing.T) {
 	var values []string
 	var set []<-chan error
 	for i := range setters {
-		values = append(values, strconv.Itoa(i))
-		set = append(set, background(t, func() error { return l.Set(within(t, patience), values[i]) }))
+		value := strconv.Itoa(i)
+		values = append(values, value)
+		set = append(set, background(t, func() error { return l.Set(within(t, patience), value) }))
 	}
 	for i := range set {
 		require.NoError(t, result(t, set[i]))
@@ -111,6 +112,19 @@ func TestASetDoesNotWaitForItsTurnForLongerThanItsContext(t *testing.T) {
 	require.Equal(t, "first", l.value(t))
 	require.NoError(t, l.Set(within(t, patience), "third"))
 	require.Equal(t, "third", l.value(t))
+}
+
+// As somebody does by hand, who does not know of leases.
+func TestASetTakesAValueBackThatSomebodyElseHasPut(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"theirs", "ours"} {
+		l := newLeading(t)
+		_, err := l.c.Client(t).Put(within(t, patience), l.Key(), "theirs")
+		require.NoError(t, err)
+		require.NoError(t, l.Set(within(t, patience), value))
+		require.Equal(t, value, l.value(t))
+		require.Equal(t, l.Session().Lease(), entriesOf(t, l.queue)[0].Lease)
+	}
 }
 
 // The one is under way when the other happens.
