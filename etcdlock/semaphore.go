@@ -106,7 +106,7 @@ func (s *Semaphore) Resize(ctx context.Context, size int64) error {
 
 // Forget removes what the semaphore leaves in etcd when nobody uses it, a single key that has
 // the size. It is for names that are not used again. If somebody holds a permit or waits for
-// one, the error wraps [ErrBusy]. One read and one transaction.
+// one, the error wraps [ErrBusy]. One transaction.
 func (s *Semaphore) Forget(ctx context.Context) error {
 	err := s.err
 	if err == nil {

@@ -122,7 +122,7 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64)
 		_ = json.Unmarshal(kv.Value, &a) // what is unreadable has nothing to say
 		a.Replaced = append(a.Replaced, replaced)
 		peak = max(peak, most)
-		// An attempt that arrives late must not set a size that has been forgotten.
+		// An attempt that arrives late must not set a size anew that has been forgotten.
 		conditions = append(conditions, createdAt(string(kv.Key), kv.CreateRevision))
 		deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
 	}
@@ -164,13 +164,18 @@ func (q *Queue) forgetPeak(ctx context.Context, s *session.Session, granted entr
 
 // Forget removes the size of a semaphore that nobody uses, the only key without a lease that
 // one leaves in etcd; who comes next sets it anew. If there are tickets in the queue, or in one
-// below it, the error wraps [ErrBusy]. One read and one transaction.
+// below it, the error wraps [ErrBusy]. One transaction. What comes late of the very first Resize,
+// or of somebody who joined first, may set the size once more.
 func (q *Queue) Forget(ctx context.Context) error {
 	client, err := q.client(ctx)
 	var forgotten bool
 	if err == nil {
-		err = session.Retry(ctx, func(ctx context.Context) (err error) {
-			forgotten, err = q.forget(ctx, client)
+		all, sizes := q.space.all(), q.space.sizes().all()
+		err = session.Retry(ctx, func(ctx context.Context) error {
+			answer, err := client.Txn(ctx).
+				If(span{all.first, sizes.first}.vacant(), span{sizes.end, all.end}.vacant()).
+				Then(clientv3.OpDelete(sizes.first, clientv3.WithRange(sizes.end))).Commit()
+			forgotten = err == nil && answer.Succeeded
 			return err
 		})
 	}
@@ -181,24 +186,6 @@ func (q *Queue) Forget(ctx context.Context) error {
 		return fmt.Errorf("queue %s: %w", q.space, err)
 	}
 	return nil
-}
-
-func (q *Queue) forget(ctx context.Context, client *clientv3.Client) (done bool, err error) {
-	all, folder := q.space.all(), q.space.sizes().all()
-	old, err := client.Get(ctx, folder.first, clientv3.WithRange(folder.end), clientv3.WithKeysOnly())
-	if err != nil {
-		return false, err
-	}
-	var deletes []clientv3.Op
-	for _, kv := range old.Kvs {
-		if _, _, ok := q.space.sizeOf(string(kv.Key)); ok {
-			deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
-		}
-	}
-	answer, err := client.Txn(ctx).
-		If(span{all.first, folder.first}.vacant(), span{folder.end, all.end}.vacant()).
-		Then(deletes...).Commit()
-	return err == nil && answer.Succeeded, err
 }
 
 // Sizes follows the size of the semaphore at the queue: first as it is, then every change
