@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -216,4 +218,40 @@ func TestTheLabelIsStoredWithTheTicket(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(answer.Kvs[0].Value), `"label":"nightly run"`)
 	unlock(t, h)
+}
+
+// What is done for one hold in the context of another, which ends in between because that other is lost.
+func TestALossElsewhereIsNoLossHere(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	term := lead(t, candidate(t, cluster), "a")
+	writer := lock(t, etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "mine"))
+	for name, call := range map[string]func(context.Context) error{
+		"proclaim":  func(ctx context.Context) error { return term.Proclaim(ctx, "b") },
+		"transfer":  func(ctx context.Context) error { return term.Transfer(ctx, "b") },
+		"downgrade": writer.Downgrade,
+		"ensure":    func(ctx context.Context) error { return writer.Ensure(ctx, longTTL) },
+	} {
+		var faults []*embedtest.Fault
+		bitten := make(chan struct{}, 10)
+		for _, method := range []string{"Range", "Txn", "LeaseKeepAlive"} {
+			faults = append(faults, cluster.Hold(method, embedtest.When(func(any) bool { bitten <- struct{}{}; return true })))
+		}
+		ctx, cancel := context.WithCancelCause(within(t))
+		called := make(chan error, 1)
+		go func() { called <- call(ctx) }()
+		await(t, "a request", bitten)
+		cancel(fmt.Errorf("that of elsewhere: %w", fairqueue.ErrGone))
+		err := await(t, name, called)
+		require.ErrorIs(t, err, context.Canceled, name)
+		require.ErrorContains(t, err, "elsewhere", "it is told why")
+		require.NotErrorIs(t, err, etcdlock.ErrLost)
+		for _, fault := range faults {
+			fault.Heal()
+		}
+		require.NoError(t, term.Err(), name)
+		require.NoError(t, writer.Err(), name)
+	}
+	unlock(t, writer)
+	resign(t, term)
 }

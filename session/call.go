@@ -201,7 +201,10 @@ func ended(ctx context.Context, last error) (because error) {
 	if errors.As(last, new(unsent)) {
 		defer func() { because = unsent{because} }()
 	}
-	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, ErrLost):
+		err = fmt.Errorf("%w: %v", err, cause) //nolint:errorlint // in words only: it is not this session, nor what is asked for
+	case !errors.Is(cause, err):
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	if errors.Is(last, context.Canceled) || errors.Is(last, context.DeadlineExceeded) {
