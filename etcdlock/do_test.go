@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
 )
 
 var errWork = errors.New("work failed")
@@ -131,6 +132,20 @@ func TestALossIsReportedEvenIfTheWorkUnlocks(t *testing.T) {
 }
 
 // It is the work's release that finds the key gone, and nothing did before.
+// The machine has slept for too long, and no timer has told yet.
+func TestALossThatTheClockTellsTheWorksUnlockIsReported(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	now, jump := clockOf()
+	m := etcdlock.NewMutex(newSession(t, cluster.Client(t), session.WithClock(now)), "orders")
+	err := etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
+		jump(longTTL)
+		require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
+		return nil
+	})
+	require.ErrorIs(t, err, etcdlock.ErrLost)
+}
+
 func TestALossThatOnlyTheWorksUnlockFindsOutIsReported(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

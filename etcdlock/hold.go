@@ -211,7 +211,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
 		return nil
 	}
-	lost := h.ended() // a loss that only the clock knows of shows in Leave
+	lost := h.Err() // which looks at the clock
 	h.end(ErrUnlocked)
 	err := h.release(ctx)
 	if h.watch != nil && !h.watch.Stop() {
