@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -24,8 +25,8 @@ func carry(ctx context.Context, h *Hold) context.Context {
 	return context.WithValue(ctx, heldKey{}, &held{h, outer})
 }
 
-// holdsOf goes through the holds of what is covered so that ctx comes from, ended or not. Of queues at
-// one prefix there may be several: see isOf.
+// holdsOf goes through the holds that ctx comes from, ended or not, of which covers accepts a cover. Those
+// of one prefix may be of several queues: see isOf.
 func holdsOf(ctx context.Context, covers func(cover) bool) iter.Seq[*Hold] {
 	return func(yield func(*Hold) bool) {
 		list, _ := ctx.Value(heldKey{}).(*held)
@@ -42,28 +43,28 @@ func holdsOf(ctx context.Context, covers func(cover) bool) iter.Seq[*Hold] {
 	}
 }
 
-// isOf reports whether h, which is of a queue at prefix, is of the one that src's client sees there. If that
-// client took h, it is. Otherwise its key decides, which no other cluster or namespace has, since it names
-// the lease: one read.
+// isOf reports whether h, which covers prefix, is of the queue that src's client sees there. If that client
+// took h, it is. Otherwise its key decides, which no other cluster or namespace has, since it names the
+// lease: one read.
 func (h *Hold) isOf(ctx context.Context, src session.Source, prefix string) (is bool, err error) {
+	guards := h.Guards()
+	i := slices.IndexFunc(guards, func(g clientv3.Cmp) bool { return strings.HasPrefix(string(g.KeyBytes()), prefix+"/") })
+	if i < 0 {
+		return false, nil // it only goes by that name, as one of a Striped does
+	}
 	client, err := clientOf(ctx, src)
 	if err != nil || client == h.claim.Session().Client() {
 		return err == nil, err
 	}
-	for _, guard := range h.Guards() {
-		key := string(guard.KeyBytes())
-		if !strings.HasPrefix(key, prefix+"/") {
-			continue // of another part, which src's client may not be allowed to read
-		}
-		err = session.Retry(ctx, func(ctx context.Context) error {
-			// Without an operation any member would answer for itself.
-			answer, err := client.Txn(ctx).If(guard).Then(clientv3.OpGet(key, clientv3.WithCountOnly())).Commit()
-			is = err == nil && answer.Succeeded
-			return err
-		})
-		return is, err
-	}
-	return false, nil
+	// Without an operation any member would answer for itself. Other parts of h src's client may not be
+	// allowed to read.
+	there := clientv3.OpGet(string(guards[i].KeyBytes()), clientv3.WithCountOnly())
+	err = session.Retry(ctx, func(ctx context.Context) error {
+		answer, err := client.Txn(ctx).If(guards[i]).Then(there).Commit()
+		is = err == nil && answer.Succeeded
+		return err
+	})
+	return is, err
 }
 
 // clientOf is the client of src's sessions.

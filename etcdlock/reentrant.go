@@ -17,6 +17,7 @@ import (
 type ReentrantLock struct {
 	inner  Locker
 	source session.Source
+	name   string
 	prefix string
 }
 
@@ -27,9 +28,9 @@ type ReentrantLock struct {
 func Reentrant(l Locker) *ReentrantLock {
 	switch l := l.(type) {
 	case *Mutex:
-		return &ReentrantLock{l, l.source, l.covers[0].prefix}
+		return &ReentrantLock{l, l.source, l.name, l.covers[0].prefix}
 	case *RWMutex:
-		return &ReentrantLock{l, l.source, l.covers[0].prefix}
+		return &ReentrantLock{l, l.source, l.name, l.covers[0].prefix}
 	}
 	panic("etcdlock: only a Mutex or a RWMutex can be re-entrant")
 }
@@ -89,13 +90,13 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.
 		}
 		switch here, err := h.isOf(ctx, r.source, r.prefix); {
 		case err != nil:
-			return ctx, nil, failed(op, h.Name(), err)
+			return ctx, nil, failed(op, r.name, err)
 		case !here:
 			continue
 		case h.reads(r.prefix):
-			return ctx, nil, failed(op, h.Name(), ErrUpgrade)
+			return ctx, nil, failed(op, r.name, ErrUpgrade)
 		case h.tenure == nil:
-			return ctx, nil, failed(op, h.Name(), ErrNotReentrant)
+			return ctx, nil, failed(op, r.name, ErrNotReentrant)
 		case !h.tenure.enter():
 			continue
 		}
@@ -106,7 +107,7 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.
 		}
 		if err != nil {
 			_ = again.Unlock(ctx) // the error tells what is wrong
-			return ctx, nil, failed(op, again.Name(), err)
+			return ctx, nil, failed(op, r.name, err)
 		}
 		return again.within(ctx), again, nil
 	}

@@ -254,3 +254,16 @@ func TestDoAnyNTellsWhichStripesItRunsWith(t *testing.T) {
 	require.ErrorIs(t, s.DoAnyN(cancelled(), 2, nil), context.Canceled)
 	awaitTickets(t, cluster.Client(t), 0)
 }
+
+// One of a Striped goes by its name, where the stripes have queues of their own.
+func TestTheNameOfAStripedIsNotHeldByOneOfIt(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	one, _, err := etcdlock.NewStriped(s, "pool", 2).Any(within(t))
+	require.NoError(t, err)
+	_, h, err := etcdlock.Reentrant(etcdlock.NewMutex(s, "pool")).TryLock(one.Context())
+	require.NoError(t, err)
+	unlock(t, h)
+	unlock(t, one)
+}
