@@ -12,7 +12,8 @@ import (
 // BlockedError explains a wait that timed out: who owned the lock then, and how many stood
 // ahead. It is found with errors.As in the error of Lock and the like if the context's
 // deadline ended the wait, and that could be read within 200 ms (one request; not in a queue
-// of more than 1,000). It wraps context.DeadlineExceeded.
+// of more than 1,000, nor WithLocalHandover before the process is in line). It wraps
+// context.DeadlineExceeded.
 type BlockedError struct {
 	Owner fairqueue.Owner // zero if the owner is of another kind than ours
 	Value string          // of the owner's key, which says more then

@@ -65,9 +65,9 @@
 // In the process: session.WithOnChange tells AtRisk (a renewal is overdue; alert if it is often), Lost
 // (alert), Live and Closed. [Hooks] tell waits, losses and how long locks are held: count Lost, and keep
 // a histogram of Acquired.Waited and Released.Held. A Released whose Err is ErrLost, and no Lost
-// for that hold, is a loss that only the release found out; one whose Err is neither ErrLost nor ErrClosed
-// is a release that goes on in the background. A wait that times out has the owner in its error
-// ([BlockedError]).
+// for that hold, is a loss that only the release found out, or that came while it was under way; one
+// whose Err is neither ErrLost nor ErrClosed is a release that goes on in the background. A wait that
+// times out has the owner in its error ([BlockedError]).
 //
 // In etcd's metrics (the names are those of 3.4 to 3.7; with "debugging" in it a name may change):
 //

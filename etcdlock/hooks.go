@@ -25,7 +25,7 @@ type Hooks struct {
 	// is about to return. For a hold that was known to be lost before, Lost is called as well.
 	Released func(Released)
 	// Lost is called from a goroutine of its own when a hold ends otherwise than by Unlock.
-	// A loss that only Unlock finds out is told by Released alone, whose Err wraps ErrLost.
+	// A loss that only the release finds out is told by Released alone, whose Err wraps ErrLost.
 	// After a suspension of the machine it may come late; Err of the hold does not.
 	Lost func(Lost)
 }

@@ -105,7 +105,11 @@ func (l *line) takeIdle() *place {
 	p := &place{line: l}
 	p.take(o) // before mu is unlocked
 	o.expiry.Stop()
-	if err := l.look(s); err != nil {
+	err := l.look(s)
+	if err == nil {
+		err = o.lost // meanwhile
+	}
+	if err != nil {
 		l.lose(o, err)
 		return nil
 	}
