@@ -137,6 +137,26 @@ func TestWhoFindsATermPassedOnMeanwhileIsNotToldOfALoss(t *testing.T) {
 	}
 }
 
+// Until the transfer is over nobody but it decides how the term has ended.
+func TestATermThatIsLostBeforeItIsPassedOnIsLost(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
+	reading := cluster.Hold("Range", embedtest.Once())
+	transferred := make(chan error, 1)
+	go func() { transferred <- term.Transfer(within(t), "b") }()
+	require.NoError(t, reading.Wait(within(t)))
+	require.NoError(t, etcdlock.ForceRelease(within(t), client, term.Key(), term.Token()))
+	next := awaitTerm(t, "the next", waiting)
+	require.ErrorIs(t, term.Proclaim(within(t), "late"), etcdlock.ErrUnlocked)
+	reading.Heal()
+	require.ErrorIs(t, await(t, "the transfer", transferred), etcdlock.ErrLost)
+	require.ErrorIs(t, term.Err(), etcdlock.ErrLost)
+	resign(t, next)
+}
+
 func TestALostTermCannotBeTransferred(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

@@ -86,13 +86,15 @@ func (h *Hold) observe() {
 	}
 }
 
-// gone is how the hold ended whose key is not there any more, which err says: while it is passed
-// on that is no loss, even if it is not known yet whether the transfer took effect.
+// gone ends the hold, whose key is not there any more, as err says, and returns how it ended: the first
+// reason counts. While it is being passed on the transfer knows better, and others are only told
+// that it is over.
 func (h *Hold) gone(err error) error {
 	if h.passing.Load() {
 		return ErrUnlocked
 	}
-	return err
+	h.lose(err)
+	return h.Err()
 }
 
 // abandon gives up what is left of a hold of several keys when it has lost one: it would keep

@@ -22,7 +22,7 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	err := t.Err()
 	if err == nil {
 		if err = t.ticket.Set(ctx, value); errors.Is(err, fairqueue.ErrGone) {
-			err = t.over(t.gone(err))
+			err = t.gone(err)
 		}
 	}
 	return failed("proclaim", t.Name(), err)
@@ -66,15 +66,10 @@ func (t *Term) passOn(ctx context.Context, candidate string) error {
 	})
 	switch {
 	case errors.Is(err, fairqueue.ErrGone):
-		return t.over(err)
+		t.end(err)
+		return t.Err() // the first reason counts
 	case t.ticket.Left() && t.Err() == nil:
 		t.end(ErrUnlocked)
 	}
 	return err
-}
-
-// over ends a term whose key is gone, unless it has ended: the first reason counts.
-func (t *Term) over(err error) error {
-	t.end(err)
-	return t.Err()
 }

@@ -86,8 +86,7 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 		return nil, err
 	}
 	if !outer.Succeeded {
-		t.hold.lose(t.hold.gone(fmt.Errorf("%w: the guard was refused", ErrLost)))
-		return nil, t.hold.Err() // the first reason counts
+		return nil, t.hold.gone(fmt.Errorf("%w: the guard was refused", ErrLost))
 	}
 	inner := (*clientv3.TxnResponse)(outer.Responses[0].GetResponseTxn())
 	inner.Header = outer.Header
