@@ -32,7 +32,8 @@ func (s *Session) keepAlive() {
 		s.tell(&told, s.State(), err)
 		s.logger.Warn("lease renewal failed", "error", err, "trusted_for", s.remaining())
 	}
-	for last := (*renewal)(nil); ; {
+	var last *renewal // since the last answer
+	for {
 		select {
 		case <-timer.C:
 			if wait := s.untilRenewal(); wait > 0 {
@@ -40,7 +41,7 @@ func (s *Session) keepAlive() {
 				timer.Reset(wait)
 				continue
 			}
-			if last != nil && slices.Contains(underWay, last) {
+			if slices.Contains(underWay, last) {
 				failed(errUnanswered)
 			}
 			if len(underWay) == attemptLimit {
@@ -59,7 +60,7 @@ func (s *Session) keepAlive() {
 			switch {
 			case r.err == nil:
 				s.tell(&told, Live, nil)
-				pause = firstPause
+				last, pause = nil, firstPause
 				timer.Reset(wait)
 			case i >= 0 && wait <= 0: // or it has been given up, or done by another
 				failed(r.err)
