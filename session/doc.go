@@ -57,17 +57,12 @@
 //
 // Creating a session takes one request, an idle session one per TTL/3, closing
 // it one. There is one goroutine per session; others exist only while a renewal is under
-// way, up to three if it is not answered, while there are keys
+// way, about ten of them if no attempt is answered, while there are keys
 // to discard, because removing them must not delay a renewal, and for [Gather]. A name
 // for which a request may still be under way (its answer never came) is looked at
 // every 10 s, together with 63 others in one read, until the session ends.
 // [Session.Commit] has transactions, or reads, of several goroutines share a request,
 // and a goroutine that makes it, while others are under way.
-//
-// Every attempt at a renewal is one request to a server that answers. If what stands
-// in front of it answers at once that it is unavailable, as some proxies do, etcd's
-// client asks again without a pause for the time of the attempt, of which there are up to
-// three beside each other.
 //
 // The deadline that counts from the start of the request is what tikv/pd does
 // for its leases (pkg/election/lease.go); etcd's own client counts from the

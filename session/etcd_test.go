@@ -12,6 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/session"
@@ -118,6 +120,16 @@ func TestRenewFindsAnotherEndpoint(t *testing.T) {
 		}
 		link.Heal(member)
 	}
+}
+
+// R12: etcd's own method asks again without a pause then.
+func TestAMemberThatIsNotAvailableIsNotAskedInATightLoop(t *testing.T) {
+	cluster := startEtcd(t)
+	refusal := cluster.Refuse("LeaseKeepAlive", status.Error(codes.Unavailable, "not now"))
+	s := create(t, cluster.Client(t), session.WithTTL(2*time.Second))
+	<-s.Done()
+	require.Positive(t, refusal.Bites())
+	require.Less(t, refusal.Bites(), 60)
 }
 
 // H6: an operator revokes the lease.

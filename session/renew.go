@@ -4,66 +4,66 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// attemptLimit is how many attempts at a renewal may be under way: while a member says that it is not
-// available, etcd's client asks again without a pause in each of them.
-const attemptLimit = 3
 
 // keepAlive renews the lease until the session ends. Attempts leave every ttl/3,
 // each on a stream of its own, for which the client's balancer takes the next
 // endpoint: one that swallows packets costs an attempt, not the session. But the
 // balancer's turn is shared with all other requests of the client, so any attempt
 // may meet that endpoint again. Hence each gets a share of the time that is left before
-// the next one leaves, and there are eight or more before the deadline. That is no reason to
-// give it up: where every answer takes long, the oldest is the first to come.
+// the next one leaves, and there are eight or more before the deadline. None is given up
+// for that: where every answer takes long, those that left first are answered first.
 func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
 	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
 	defer timer.Stop()
-	var underWay []*renewal // the oldest first
-	answered := make(chan *renewal)
+	answers := make(chan error)
+	underWay := 0 // since the last answer
 	pause, told := firstPause, Live
+	live := func() {
+		s.tell(&told, Live, nil)
+		underWay, pause = 0, firstPause
+		timer.Reset(s.untilRenewal())
+	}
 	failed := func(err error) {
 		s.tell(&told, s.State(), err)
 		s.logger.Warn("lease renewal failed", "error", err, "trusted_for", s.remaining())
 	}
-	var last *renewal // since the last answer
 	for {
 		select {
 		case <-timer.C:
-			if wait := s.untilRenewal(); wait > 0 {
-				s.tell(&told, Live, nil) // Renew was called meanwhile
-				timer.Reset(wait)
+			if s.untilRenewal() > 0 {
+				live() // Renew was called meanwhile
 				continue
 			}
-			if slices.Contains(underWay, last) {
+			if underWay > 0 {
 				failed(errUnanswered)
 			}
-			if len(underWay) == attemptLimit {
-				underWay[1].giveUp()
-				underWay = slices.Delete(underWay, 1, 2)
-			}
-			last = s.startRenewal(answered)
-			underWay = append(underWay, last)
+			underWay++
 			timer.Reset(max(s.remaining()/4, s.ttl/40))
-		case r := <-answered:
-			i := slices.Index(underWay, r)
-			if i >= 0 {
-				underWay = slices.Delete(underWay, i, i+1)
-			}
-			wait := s.untilRenewal()
+			s.running.Go(func() {
+				ctx, cancel := context.WithTimeout(s.ctx, s.ttl) // later its answer would be worth nothing
+				defer cancel()
+				err := s.renew(ctx)
+				select {
+				case answers <- err:
+				case <-s.ctx.Done():
+				}
+			})
+		case err := <-answers:
 			switch {
-			case r.err == nil:
-				s.tell(&told, Live, nil)
-				last, pause = nil, firstPause
-				timer.Reset(wait)
-			case i >= 0 && wait <= 0: // or it has been given up, or done by another
-				failed(r.err)
+			case s.ctx.Err() != nil:
+				return
+			case err == nil:
+				live()
+			case underWay > 0 && s.untilRenewal() <= 0: // or another one has made it good
+				underWay--
+				failed(err)
 				timer.Reset(jitter(pause))
 				pause = min(2*pause, s.ttl/12)
 			}
@@ -73,27 +73,7 @@ func (s *Session) keepAlive() {
 	}
 }
 
-// renewal is an attempt.
-type renewal struct {
-	giveUp context.CancelFunc
-	err    error
-}
-
 var errUnanswered = errors.New("it has not been answered so far")
-
-func (s *Session) startRenewal(answered chan<- *renewal) *renewal {
-	ctx, cancel := context.WithTimeout(s.ctx, s.ttl) // later its answer would be worth nothing
-	r := &renewal{giveUp: cancel}
-	s.running.Go(func() {
-		defer cancel()
-		r.err = s.renew(ctx)
-		select {
-		case answered <- r:
-		case <-s.ctx.Done():
-		}
-	})
-	return r
-}
 
 // renew makes one request. Its answer counts from the moment before it left.
 // Close waits for those under way, so that none leaves after it has returned.
@@ -108,8 +88,8 @@ func (s *Session) renew(ctx context.Context) error {
 	defer s.running.Done()
 
 	sent := s.now()
-	answer, err := s.client.KeepAliveOnce(ctx, s.lease)
-	if err == nil && answer.TTL <= 0 {
+	ttl, err := keepAliveOnce(ctx, s.client, s.lease)
+	if err == nil && ttl <= 0 {
 		err = rpctypes.ErrLeaseNotFound // how the server says it
 	}
 	switch {
@@ -119,8 +99,33 @@ func (s *Session) renew(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	s.extend(sent, time.Duration(answer.TTL)*time.Second)
+	s.extend(sent, time.Duration(ttl)*time.Second)
 	return s.Err()
+}
+
+// keepAliveOnce is what the client's method of that name does, but once: that asks again without a pause
+// while a member, or a proxy in front of it, says that it is not available.
+func keepAliveOnce(ctx context.Context, c *clientv3.Client, lease clientv3.LeaseID) (ttl int64, err error) {
+	conn := c.ActiveConnection()
+	if conn == nil { // made by hand, around a Lease of somebody's own
+		answer, err := c.KeepAliveOnce(ctx, lease)
+		if err != nil {
+			return 0, err
+		}
+		return answer.TTL, nil
+	}
+	own, end := context.WithCancel(ctx) // of the stream
+	defer end()
+	stream, err := etcdserverpb.NewLeaseClient(conn).LeaseKeepAlive(own)
+	if err != nil {
+		return 0, clientv3.ContextError(ctx, err)
+	}
+	_ = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)}) // Recv says why, if that fails
+	answer, err := stream.Recv()
+	if err != nil {
+		return 0, clientv3.ContextError(ctx, err)
+	}
+	return answer.TTL, nil
 }
 
 // extend notes an answered renewal, unless it came too late to matter.
