@@ -131,7 +131,6 @@ func TestALossIsReportedEvenIfTheWorkUnlocks(t *testing.T) {
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 }
 
-// It is the work's release that finds the key gone, and nothing did before.
 // The machine has slept for too long, and no timer has told yet.
 func TestALossThatTheClockTellsTheWorksUnlockIsReported(t *testing.T) {
 	t.Parallel()
@@ -146,6 +145,7 @@ func TestALossThatTheClockTellsTheWorksUnlockIsReported(t *testing.T) {
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 }
 
+// It is the work's release that finds the key gone, and nothing did before.
 func TestALossThatOnlyTheWorksUnlockFindsOutIsReported(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

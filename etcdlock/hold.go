@@ -168,13 +168,21 @@ func (h *Hold) ensure(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 	if err := h.claim.Session().Renew(ctx); err != nil {
-		return err
+		return h.orEnd(err)
 	}
 	if left := time.Until(h.Deadline()); left < d {
 		return fmt.Errorf("a session of TTL %v can be trusted for %v at most, not for %v",
 			h.claim.Session().TTL(), left.Round(time.Millisecond), d)
 	}
 	return h.Err()
+}
+
+// orEnd adds how the hold has ended, if it has, to what went wrong: ctx of a call may have ended with it.
+func (h *Hold) orEnd(err error) error {
+	if end := h.Err(); err != nil && end != nil && !errors.Is(err, end) {
+		return fmt.Errorf("%w (%w)", end, err)
+	}
+	return err
 }
 
 // Guard returns a comparison that makes an etcd transaction take effect only while this hold

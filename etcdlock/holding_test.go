@@ -255,3 +255,38 @@ func TestALossElsewhereIsNoLossHere(t *testing.T) {
 	unlock(t, writer)
 	resign(t, term)
 }
+
+// The context of the call is the hold's own, and ends because of the loss.
+func TestACallInTheContextOfALostHoldTellsTheLoss(t *testing.T) {
+	t.Parallel()
+	type held interface {
+		Key() string
+		Context() context.Context
+	}
+	for name, begin := range map[string]func(*testing.T, *embedtest.Cluster) (held, func(context.Context) error){
+		"ensure": func(t *testing.T, cluster *embedtest.Cluster) (held, func(context.Context) error) {
+			h := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+			return h, func(ctx context.Context) error { return h.Ensure(ctx, longTTL) }
+		},
+		"proclaim": func(t *testing.T, cluster *embedtest.Cluster) (held, func(context.Context) error) {
+			term := lead(t, candidate(t, cluster), "a")
+			return term, func(ctx context.Context) error { return term.Proclaim(ctx, "b") }
+		},
+		"downgrade": func(t *testing.T, cluster *embedtest.Cluster) (held, func(context.Context) error) {
+			h := lock(t, etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "orders"))
+			return h, h.Downgrade
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t)
+			h, call := begin(t, cluster)
+			write, renewal := cluster.Hold("Txn", embedtest.When(putting)), cluster.Hold("LeaseKeepAlive")
+			called := make(chan error, 1)
+			go func() { called <- call(h.Context()) }()
+			require.Eventually(t, func() bool { return write.Bites()+renewal.Bites() > 0 }, patience, time.Millisecond)
+			remove(t, cluster.Client(t), h.Key())
+			require.ErrorIs(t, await(t, name, called), etcdlock.ErrLost)
+		})
+	}
+}

@@ -162,5 +162,5 @@ func (h *Hold) downgrade(ctx context.Context) error {
 	case errors.Is(err, ErrLost):
 		h.lose(err)
 	}
-	return err
+	return h.orEnd(err)
 }

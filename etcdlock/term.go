@@ -25,7 +25,7 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 			err = t.gone(err)
 		}
 	}
-	return failed("proclaim", t.Name(), err)
+	return failed("proclaim", t.Name(), t.orEnd(err))
 }
 
 // Resign ends the term. It is the same as Unlock, and like it works with a context that is over.

@@ -202,7 +202,7 @@ func ended(ctx context.Context, last error) (because error) {
 		defer func() { because = unsent{because} }()
 	}
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, ErrLost):
+	case errors.Is(cause, ErrLost), errors.Is(cause, ErrClosed):
 		err = fmt.Errorf("%w: %v", err, cause) //nolint:errorlint // in words only: it is not this session, nor what is asked for
 	case !errors.Is(cause, err):
 		err = fmt.Errorf("%w: %w", err, cause)
