@@ -172,7 +172,7 @@ func ExampleForceRelease() {
 	if err := etcdlock.ForceRelease(ctx, src.Client(), blocked.Key, blocked.Token); err != nil {
 		log.Fatal(err)
 	}
-	_, err := legacy.TryLock(ctx)
+	_, err := legacy.Lock(ctx)
 	fmt.Println(err)
 	again := etcdlock.ForceRelease(ctx, src.Client(), blocked.Key, blocked.Token)
 	fmt.Println(errors.Is(again, etcdlock.ErrStale)) // it cannot hit somebody else
