@@ -64,6 +64,9 @@
 // [Session.Commit] has transactions, or reads, of several goroutines share a request,
 // and a goroutine that makes it, while others are under way.
 //
+// An attempt at a renewal is one stream on the client's connection, past whatever stands in the place of
+// its Lease.
+//
 // The deadline that counts from the start of the request is what tikv/pd does
 // for its leases (pkg/election/lease.go); etcd's own client counts from the
 // receipt of the answer and looks once a second.

@@ -132,6 +132,21 @@ func TestAMemberThatIsNotAvailableIsNotAskedInATightLoop(t *testing.T) {
 	require.Less(t, refusal.Bites(), 60)
 }
 
+// While no member is up, a renewal is not refused, so that it leaves as soon as there is a connection and
+// not after a pause that has become long.
+func TestARenewalWaitsForAConnection(t *testing.T) {
+	cluster := startEtcd(t)
+	s := create(t, cluster.Client(t), session.WithTTL(time.Minute))
+	cluster.Members()[0].Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second/4)
+	defer cancel()
+	err := s.Renew(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotContains(t, err.Error(), "last answer", "there was none")
+	require.NoError(t, cluster.Members()[0].Restart())
+	require.NoError(t, s.Renew(t.Context()))
+}
+
 // H6: an operator revokes the lease.
 func TestRevokedLeaseIsNoticedAtTheNextRenewal(t *testing.T) {
 	cluster := startEtcd(t)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
 // keepAlive renews the lease until the session ends. Attempts leave every ttl/3,
@@ -25,9 +27,10 @@ func (s *Session) keepAlive() {
 	answers := make(chan error)
 	underWay := 0 // since the last answer
 	pause, told := firstPause, Live
+	refusals := false // since the last attempt left: those of several at a time are no row of them
 	live := func() {
 		s.tell(&told, Live, nil)
-		underWay, pause = 0, firstPause
+		underWay, pause, refusals = 0, firstPause, false
 		timer.Reset(s.untilRenewal())
 	}
 	failed := func(err error) {
@@ -44,8 +47,11 @@ func (s *Session) keepAlive() {
 			if underWay > 0 {
 				failed(errUnanswered)
 			}
+			if refusals {
+				refusals, pause = false, min(2*pause, s.ttl/12)
+			}
 			underWay++
-			timer.Reset(max(s.remaining()/4, s.ttl/40))
+			timer.Reset(s.share())
 			s.running.Go(func() {
 				ctx, cancel := context.WithTimeout(s.ctx, s.ttl) // later its answer would be worth nothing
 				defer cancel()
@@ -64,14 +70,17 @@ func (s *Session) keepAlive() {
 			case underWay > 0 && s.untilRenewal() <= 0: // or another one has made it good
 				underWay--
 				failed(err)
-				timer.Reset(jitter(pause))
-				pause = min(2*pause, s.ttl/12)
+				timer.Reset(min(jitter(pause), s.share()))
+				refusals = true
 			}
 		case <-s.ctx.Done():
 			return
 		}
 	}
 }
+
+// share is how long an attempt has the rest of the time for itself.
+func (s *Session) share() time.Duration { return max(s.remaining()/4, s.ttl/40) }
 
 var errUnanswered = errors.New("it has not been answered so far")
 
@@ -104,10 +113,10 @@ func (s *Session) renew(ctx context.Context) error {
 }
 
 // keepAliveOnce is what the client's method of that name does, but once: that asks again without a pause
-// while a member, or a proxy in front of it, says that it is not available.
+// while a member, or a proxy in front of it, says that it is not available. Like it, it waits for a connection.
 func keepAliveOnce(ctx context.Context, c *clientv3.Client, lease clientv3.LeaseID) (ttl int64, err error) {
 	conn := c.ActiveConnection()
-	if conn == nil { // made by hand, around a Lease of somebody's own
+	if conn == nil { // a client made by hand, around somebody's own Lease, which may ask again like that
 		answer, err := c.KeepAliveOnce(ctx, lease)
 		if err != nil {
 			return 0, err
@@ -116,11 +125,14 @@ func keepAliveOnce(ctx context.Context, c *clientv3.Client, lease clientv3.Lease
 	}
 	own, end := context.WithCancel(ctx) // of the stream
 	defer end()
-	stream, err := etcdserverpb.NewLeaseClient(conn).LeaseKeepAlive(own)
+	stream, err := etcdserverpb.NewLeaseClient(conn).LeaseKeepAlive(own, grpc.WaitForReady(true))
 	if err != nil {
 		return 0, clientv3.ContextError(ctx, err)
 	}
-	_ = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)}) // Recv says why, if that fails
+	err = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)})
+	if err != nil && !errors.Is(err, io.EOF) { // of which Recv says the reason
+		return 0, clientv3.ContextError(ctx, err)
+	}
 	answer, err := stream.Recv()
 	if err != nil {
 		return 0, clientv3.ContextError(ctx, err)

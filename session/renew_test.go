@@ -206,6 +206,33 @@ func TestSessionSurvivesSilentEndpoints(t *testing.T) {
 	}
 }
 
+// A silent connection breaks late, and with it all attempts that were under way on it.
+func TestAttemptsThatFailTogetherDoNotPutOffTheNext(t *testing.T) {
+	for range 20 {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			broken := make(chan struct{})
+			f.renew = func(ctx context.Context, do func() error) error {
+				select {
+				case <-broken:
+					return do()
+				default:
+				}
+				select {
+				case <-broken:
+					return rpctypes.ErrStopped
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			s := open(t, f, session.WithTTL(15*time.Second))
+			time.Sleep(13 * time.Second) // half a second before the deadline
+			close(broken)
+			time.Sleep(time.Minute)
+			require.NoError(t, s.Err())
+		})
+	}
+}
+
 // The client of etcd itself copes with that, since it asks again without giving up what it asked.
 func TestSessionSurvivesRoundTripsOfNearlyHalfItsTTL(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 15 * time.Second, time.Minute} {
