@@ -77,8 +77,8 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 		Commit()
 	if err != nil {
 		unclear := session.Doubtful(err)
-		if end := t.hold.Err(); end != nil && t.ctx.Err() == nil {
-			err = fmt.Errorf("%w (%w)", end, err)
+		if t.ctx.Err() == nil {
+			err = t.hold.orEnd(err)
 		}
 		if unclear {
 			err = fmt.Errorf("%w: %w", ErrUnclear, err)
