@@ -48,7 +48,7 @@ func ReadWrite(prefix string) Grant { return Grant{prefix, authpb.Permission_REA
 // WithAuth turns etcd's authentication on before the cluster is handed out: there is root, who
 // may do everything, and the users, each with a role of its own that has its name. The clients
 // of this package are root's; those of users come from [Cluster.ClientAs]. Tokens are of etcd's
-// simple kind and passwords are hashed as cheaply as possible. The default is no
+// simple kind unless [WithConfig] sets AuthToken. Passwords are hashed as cheaply as possible. The default is no
 // authentication.
 //
 // With [WithDir], and authentication on in that directory already, nothing is changed: the

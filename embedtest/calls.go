@@ -16,7 +16,10 @@ import (
 
 // callCounter counts what comes in, by the method's short name, which is unique
 // among etcd's services. The keys never change.
-type callCounter map[string]*atomic.Int64
+type callCounter map[string]*methodCounts
+
+// methodCounts are those of one method. A unary call is a stream of one message.
+type methodCounts struct{ messages, opened, open atomic.Int64 }
 
 var services = []*grpc.ServiceDesc{
 	&etcdserverpb.KV_ServiceDesc, &etcdserverpb.Watch_ServiceDesc, &etcdserverpb.Lease_ServiceDesc,
@@ -28,10 +31,10 @@ func newCallCounter() callCounter {
 	counter := callCounter{}
 	for _, service := range services {
 		for _, method := range service.Methods {
-			counter[method.MethodName] = new(atomic.Int64)
+			counter[method.MethodName] = new(methodCounts)
 		}
 		for _, method := range service.Streams {
-			counter[method.StreamName] = new(atomic.Int64)
+			counter[method.StreamName] = new(methodCounts)
 		}
 	}
 	return counter
@@ -47,9 +50,20 @@ func (c callCounter) check(method string) {
 }
 
 func (c callCounter) count(method string) {
-	if counter := c[method]; counter != nil {
-		counter.Add(1)
+	if counts := c[method]; counts != nil {
+		counts.messages.Add(1)
 	}
+}
+
+// enter counts a stream until the returned function is called.
+func (c callCounter) enter(method string) (leave func()) {
+	counts := c[method]
+	if counts == nil {
+		return func() {}
+	}
+	counts.opened.Add(1)
+	counts.open.Add(1)
+	return func() { counts.open.Add(-1) }
 }
 
 // shortName returns the last part of a full method name, and "" for services
@@ -69,5 +83,22 @@ func shortName(fullMethod string) string {
 // loses or refuses count too. A client's retries count each.
 func (c *Cluster) Calls(method string) int64 {
 	c.calls.check(method)
-	return c.calls[method].Load()
+	return c.calls[method].messages.Load()
+}
+
+// OpenStreams returns how many streams of the method are open at all members now.
+// The method is one that [Cluster.Calls] takes. A unary request counts while it is
+// handled, because on a connection it is a stream too. A stream that its client has
+// ended counts until the member notices.
+func (c *Cluster) OpenStreams(method string) int64 {
+	c.calls.check(method)
+	return c.calls[method].open.Load()
+}
+
+// StreamsOpened returns how many streams of the method have been opened since the
+// cluster's start, open ones included. It tells a client that keeps a stream from
+// one that opens another for each message.
+func (c *Cluster) StreamsOpened(method string) int64 {
+	c.calls.check(method)
+	return c.calls[method].opened.Load()
 }

@@ -49,6 +49,18 @@ func WithFsync() Option { return optionFunc(func(s *settings) { s.fsync = true }
 // smallest lease TTL of 1 s; and in virtual time 200 ms and 1 s, with one of 2 s.
 func WithRealTicks() Option { return optionFunc(func(s *settings) { s.realTicks = true }) }
 
+// WithConfig passes the configuration of each member to change before each start of
+// the member. It is for what this package has no option for: limits such as
+// MaxConcurrentStreams, MaxTxnOps and MaxRequestBytes, or the kind of AuthToken.
+// Fields that this package does not set have etcd's defaults. Names, addresses,
+// directories, the initial cluster, the gateway and the logger stay this package's:
+// it sets them afterwards. A configuration that etcd refuses fails the start. Given
+// several times, the functions are called in that order, each for one member at a
+// time.
+func WithConfig(change func(*embed.Config)) Option {
+	return optionFunc(func(s *settings) { s.changes = append(s.changes, change) })
+}
+
 type settings struct {
 	size        int
 	dir         string
@@ -59,6 +71,7 @@ type settings struct {
 	mutualTLS   bool
 	users       []User // none without authentication; otherwise root comes first
 	tokenTTL    time.Duration
+	changes     []func(*embed.Config)
 }
 
 func newSettings(opts []Option) (settings, error) {
@@ -110,9 +123,9 @@ func (c *Cluster) etcdConfig(m *Member) (*embed.Config, error) {
 	for _, other := range c.members {
 		initial = append(initial, other.name+"="+other.peers.url())
 	}
-	heartbeat, election := c.settings.ticks()
 
 	cfg := embed.NewConfig()
+	c.settings.configure(cfg)
 	cfg.Name = m.name
 	cfg.Dir = filepath.Join(c.dataDir, m.name)
 	cfg.ListenClientUrls, cfg.ListenPeerUrls = nil, nil
@@ -120,18 +133,26 @@ func (c *Cluster) etcdConfig(m *Member) (*embed.Config, error) {
 	cfg.AdvertisePeerUrls = []url.URL{*peer}
 	cfg.InitialCluster = strings.Join(initial, ",")
 	cfg.InitialClusterToken = c.dataDir
-	cfg.TickMs = uint(heartbeat.Milliseconds())
-	cfg.ElectionMs = uint(election.Milliseconds())
-	cfg.UnsafeNoFsync = !c.settings.fsync
-	cfg.QuotaBackendBytes = quotaBytes
 	cfg.EnableGRPCGateway = false
-	if c.settings.virtualTime {
-		cfg.BackendBatchInterval = virtualCommit
-	}
-	cfg.AuthTokenTTL = uint(c.settings.tokenTTL / time.Second)
-	cfg.BcryptCost = cheapestHash
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.log.logger(m.name))
 	return cfg, nil
+}
+
+// configure sets what a user of this package may change.
+func (s settings) configure(cfg *embed.Config) {
+	heartbeat, election := s.ticks()
+	cfg.TickMs = uint(heartbeat.Milliseconds())
+	cfg.ElectionMs = uint(election.Milliseconds())
+	cfg.UnsafeNoFsync = !s.fsync
+	cfg.QuotaBackendBytes = quotaBytes
+	if s.virtualTime {
+		cfg.BackendBatchInterval = virtualCommit
+	}
+	cfg.AuthTokenTTL = uint(s.tokenTTL / time.Second)
+	cfg.BcryptCost = cheapestHash
+	for _, change := range s.changes {
+		change(cfg)
+	}
 }
 
 var errClosed = errors.New("embedtest: cluster is closed")

@@ -29,6 +29,13 @@
 // the same for its members' later runs. Faults work as ever; a [Link] then carries
 // encrypted bytes.
 //
+// # Limits and cost
+//
+// [WithConfig] changes etcd's own configuration: how many streams a connection may
+// have, how large a transaction or a request may be. What code asks of etcd is told
+// by [Cluster.Calls], [Cluster.OpenStreams], [Cluster.StreamsOpened] and
+// [Cluster.AppliedIndex].
+//
 // # Virtual time
 //
 // Inside a bubble of package testing/synctest a cluster that is started with
@@ -94,9 +101,9 @@
 //     production unless [WithRealTicks] is given. The expiry of leases is checked
 //     every 500 ms with any ticks. On a machine under heavy load a cluster of
 //     several members may hold an election that nobody ordered.
-//   - TLS between members, users by the name in a certificate, tokens other than
-//     etcd's simple ones, learners, changes of the membership, and etcd's HTTP
-//     handlers for clients (health, metrics) are not offered.
+//   - TLS between members, users by the name in a certificate, learners, changes of
+//     the membership, and etcd's HTTP handlers for clients (health, metrics) are not
+//     offered.
 //   - etcd panics where its own invariants break. A panic ends the process, as it
 //     does in production.
 //

@@ -15,6 +15,7 @@ var errLost = status.Error(codes.Unavailable, "embedtest: lost")
 func (p *process) interceptUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	method := shortName(info.FullMethod)
 	cluster := p.member.cluster
+	defer cluster.calls.enter(method)()
 	cluster.calls.count(method)
 	f := cluster.faults.claim(p.member, method, request, loseRequest, loseReply, hold, refuse)
 	if f == nil {
@@ -94,6 +95,7 @@ func (p *process) holdBack(ctx context.Context, f *Fault, came time.Time) bool {
 // interceptStream is called by the gRPC server for every stream.
 func (p *process) interceptStream(server any, inner grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	s := &faultyStream{ServerStream: inner, process: p, method: shortName(info.FullMethod)}
+	defer p.member.cluster.calls.enter(s.method)()
 	err := handle(server, s)
 	s.finish()
 	return err
