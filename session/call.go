@@ -207,7 +207,7 @@ func ended(ctx context.Context, last error) (because error) {
 	case !errors.Is(cause, err):
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	if errors.Is(last, context.Canceled) || errors.Is(last, context.DeadlineExceeded) {
+	if last == nil || errors.Is(last, context.Canceled) || errors.Is(last, context.DeadlineExceeded) {
 		return err
 	}
 	return fmt.Errorf("%w (last answer: %w)", err, last)

@@ -56,7 +56,7 @@
 // # Cost
 //
 // Creating a session takes one request, an idle session one per TTL/3, closing
-// it one. There is one goroutine per session; others exist only while a renewal is under
+// it one. There is one goroutine per session; others exist only while a Keeper creates it, while a renewal is under
 // way, about ten of them if no attempt is answered, while there are keys
 // to discard, because removing them must not delay a renewal, and for [Gather]. A name
 // for which a request may still be under way (its answer never came) is looked at

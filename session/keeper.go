@@ -2,9 +2,10 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -13,35 +14,52 @@ import (
 // when it is first needed and a new one after a loss. What was bound to a lost
 // session stays lost. It is safe for concurrent use.
 type Keeper struct {
-	client *clientv3.Client
-	opts   []Option
+	client  *clientv3.Client
+	options options
 
-	// turn holds one value: the right to replace current. A channel rather than
-	// a mutex, because waiting for it must end with the caller's context.
-	turn    chan struct{}
-	current atomic.Pointer[Session]
-	closed  atomic.Bool
+	// life ends with Close.
+	life context.Context
+	end  context.CancelFunc
+
+	current atomic.Pointer[Session] // is stored with mu locked
+
+	mu       sync.Mutex
+	creation *creation // the one under way, or nil
+}
+
+// creation is a session that is being created. Its goroutine belongs to the Keeper, not to a
+// caller: a lease that is granted late is kept for the next call.
+type creation struct {
+	waiting int         // callers; guarded by the Keeper's mu, as idle is
+	idle    *time.Timer // ends the creation if no caller has come back; nil until all have left once
+
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	last atomic.Pointer[error] // of the latest attempt
+	done chan struct{}
+	err  error // with which all callers fail; is read after done
 }
 
 // Keep returns a Keeper. It makes no request yet; mistakes in the options show
-// when the first session is created. A nil client panics.
+// when the first session is created. A nil client or option panics.
 func Keep(c *clientv3.Client, opts ...Option) *Keeper {
 	if c == nil {
 		panic("session: Keep needs a client")
 	}
-	k := &Keeper{client: c, opts: opts, turn: make(chan struct{}, 1)}
-	k.turn <- struct{}{}
+	k := &Keeper{client: c, options: collect(opts)}
+	k.life, k.end = context.WithCancel(context.Background())
 	return k
 }
 
 // Client returns the client that sessions are created with.
 func (k *Keeper) Client() *clientv3.Client { return k.client }
 
-// Session returns the current session, or creates one with ctx if there is none
-// or it has been lost (see [New] for cost and errors). Callers at the same time
-// share one creation, but each has its own context: if the one that creates
-// gives up, the next takes over. Without a deadline in ctx, waiting for a session
-// ends after 10 s. After Close it returns [ErrClosed]. A nil context panics.
+// Session returns the current session, or waits for a new one if there is none or
+// it has been lost (see [New] for cost and errors). All callers wait for the same
+// session, each until its own context ends; the first starts the creation, which goes on for
+// 10 s after the last has given up. A lease that is granted late serves the next call. Without a
+// deadline in ctx the wait ends after 10 s. After Close the error is [ErrClosed]. A nil context panics.
 func (k *Keeper) Session(ctx context.Context) (*Session, error) {
 	if ctx == nil {
 		panic("session: nil context")
@@ -49,29 +67,100 @@ func (k *Keeper) Session(ctx context.Context) (*Session, error) {
 	if s := k.alive(); s != nil {
 		return s, nil
 	}
-	ctx, cancel := bounded(ctx) // waiting for others to fail included
+	ctx, cancel := bounded(ctx)
 	defer cancel()
-	select {
-	case <-k.turn:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("session: waiting for its creation: %w", ctx.Err())
+	var last error // of an attempt
+	for {
+		s, c, err := k.join(ctx, last)
+		if c == nil {
+			return s, err
+		}
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+		case <-k.life.Done():
+		}
+		if k.leave(c) && c.err != nil {
+			return nil, c.err
+		}
+		if err := c.last.Load(); err != nil {
+			last = *err
+		}
 	}
-	defer func() { k.turn <- struct{}{} }()
-	if k.closed.Load() {
-		return nil, ErrClosed
+}
+
+// join returns a live session, an error, or the creation to wait for, which it starts if there is none.
+func (k *Keeper) join(ctx context.Context, last error) (*Session, *creation, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.life.Err() != nil {
+		return nil, nil, ErrClosed
 	}
 	if s := k.alive(); s != nil {
-		return s, nil
+		return s, nil, nil
 	}
-	s, err := New(ctx, k.client, k.opts...)
-	if err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("session: creating a lease: %w", ended(ctx, last))
 	}
-	k.current.Store(s)
-	if k.closed.Load() { // while the session was being created
-		return nil, errors.Join(ErrClosed, s.Close(ctx))
+	if k.creation == nil {
+		c := &creation{done: make(chan struct{})}
+		c.ctx, c.cancel = context.WithCancel(context.Background())
+		k.creation = c
+		go k.create(c)
 	}
-	return s, nil
+	c := k.creation
+	c.waiting++
+	if c.idle != nil {
+		c.idle.Stop()
+	}
+	return nil, c, nil
+}
+
+// leave is what a caller does when it waits no longer. It reports whether c is done.
+func (k *Keeper) leave(c *creation) (done bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c.waiting--
+	select {
+	case <-c.done:
+		return true
+	default:
+	}
+	if c.waiting == 0 {
+		c.idle = time.AfterFunc(defaultTimeout, func() {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if c.waiting == 0 {
+				c.cancel()
+			}
+		})
+	}
+	return false
+}
+
+// create ends with etcd's answer or refusal, or with c's context; after Close also with a failed attempt.
+func (k *Keeper) create(c *creation) {
+	s, err := create(c.ctx, k.life, k.client, k.options, &c.last)
+	k.mu.Lock()
+	if s != nil {
+		k.current.Store(s)
+	}
+	closed := k.life.Err() != nil
+	if !closed && c.ctx.Err() == nil { // or else a caller that waits asks again
+		c.err = err
+	}
+	k.creation = nil
+	k.mu.Unlock()
+	if s != nil && closed {
+		_ = s.Close(context.Background()) // Close tries again, if it still waits
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	close(c.done)
+	if c.idle != nil {
+		c.idle.Stop()
+	}
+	c.cancel()
 }
 
 func (k *Keeper) alive() *Session {
@@ -81,20 +170,30 @@ func (k *Keeper) alive() *Session {
 	return nil
 }
 
-// Close closes the current session, if there is one, and makes no further ones.
-// See [Session.Close]; it may be called again.
+// Close closes the current session, if there is one, and makes no further ones: callers that wait
+// for one get [ErrClosed]. If a lease is being granted, it waits up to 3 s for the answer, and
+// revokes the lease; in the background if ctx ends before. See [Session.Close]; it may be called again.
+// A nil context panics.
 func (k *Keeper) Close(ctx context.Context) error {
+	if ctx == nil {
+		panic("session: nil context")
+	}
 	ctx, cancel := Grace(ctx)
 	defer cancel()
 	ctx, stop := bounded(ctx)
 	defer stop()
-	k.closed.Store(true)
-	select {
-	case <-k.turn:
-	case <-ctx.Done():
-		return ctx.Err() // whoever is creating a session closes it
+	k.mu.Lock()
+	k.end()
+	c := k.creation
+	k.mu.Unlock()
+	if c != nil {
+		time.AfterFunc(firstAttempt, c.cancel)
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return fmt.Errorf("session: waiting for a lease to revoke: %w", ctx.Err())
+		}
 	}
-	defer func() { k.turn <- struct{}{} }()
 	if s := k.current.Load(); s != nil {
 		return s.Close(ctx)
 	}

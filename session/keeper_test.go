@@ -203,34 +203,6 @@ func TestKeeperClosedBeforeUseMakesNoRequest(t *testing.T) {
 	})
 }
 
-func TestKeeperClosedDuringCreationLeavesNoLease(t *testing.T) {
-	for name, wait := range map[string]time.Duration{"close waits": time.Second, "close gives up": 100 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				f.grant = late(500 * time.Millisecond)
-				k := keep(t, f)
-				var creator sync.WaitGroup
-				creator.Go(func() {
-					if _, err := k.Session(context.Background()); err == nil {
-						t.Error("a session of a closed keeper")
-					}
-				})
-				synctest.Wait()
-				ctx, cancel := context.WithTimeout(context.Background(), wait)
-				defer cancel()
-				err := k.Close(ctx)
-				if wait > 500*time.Millisecond {
-					require.NoError(t, err)
-				} else {
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-				}
-				creator.Wait()
-				require.Zero(t, f.leaseCount())
-			})
-		})
-	}
-}
-
 func TestKeepersCloseCanBeRepeatedAfterAFailure(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.revoke = lost

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -79,20 +80,30 @@ func New(ctx context.Context, c *clientv3.Client, opts ...Option) (*Session, err
 	if c == nil {
 		panic("session: New needs a client")
 	}
-	o := collect(opts)
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	return create(ctx, context.Background(), c, collect(opts), new(atomic.Pointer[error]))
+}
+
+// create grants a lease and starts its session. It tries until ctx ends; a failure after the end of life is
+// final. What the latest attempt failed with is in last.
+func create(ctx, life context.Context, c *clientv3.Client, o options, last *atomic.Pointer[error]) (*Session, error) {
 	seconds, err := o.seconds()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
 	for {
 		var granted *clientv3.LeaseGrantResponse
 		var sent time.Duration
-		err = attempts(ctx, context.Background(), func(ctx context.Context) (err error) {
+		grant := func(ctx context.Context) (err error) {
 			sent = o.now()
 			granted, err = c.Grant(ctx, seconds)
 			return err
+		}
+		err := repeat(ctx, life, func(limit time.Duration) (timedOut bool, err error) {
+			timedOut, err = attempt(ctx, context.Background(), limit, grant)
+			last.Store(&err)
+			return timedOut, err
 		})
 		if err != nil {
 			return nil, fmt.Errorf("session: creating a lease: %w", err)
