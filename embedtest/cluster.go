@@ -41,6 +41,8 @@ type Cluster struct {
 
 	linksMu sync.Mutex
 	links   map[*Link]struct{}
+
+	generation int // of the data; guarded by the members' lifecycles
 }
 
 // Start starts a cluster and waits until it serves. It is stopped, and its data
@@ -112,6 +114,10 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
+	return c.awaitStarted(ctx)
+}
+
+func (c *Cluster) awaitStarted(ctx context.Context) error {
 	for _, m := range c.members {
 		if err := m.awaitServing(ctx); err != nil {
 			return err

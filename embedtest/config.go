@@ -127,16 +127,18 @@ func (c *Cluster) etcdConfig(m *Member) (*embed.Config, error) {
 	cfg := embed.NewConfig()
 	c.settings.configure(cfg)
 	cfg.Name = m.name
-	cfg.Dir = filepath.Join(c.dataDir, m.name)
+	cfg.Dir = c.memberDir(m)
 	cfg.ListenClientUrls, cfg.ListenPeerUrls = nil, nil
 	cfg.AdvertiseClientUrls = []url.URL{*client}
 	cfg.AdvertisePeerUrls = []url.URL{*peer}
 	cfg.InitialCluster = strings.Join(initial, ",")
-	cfg.InitialClusterToken = c.dataDir
+	cfg.InitialClusterToken = fmt.Sprint(c.dataDir, c.generation) // etcd makes the IDs of it
 	cfg.EnableGRPCGateway = false
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.log.logger(m.name))
 	return cfg, nil
 }
+
+func (c *Cluster) memberDir(m *Member) string { return filepath.Join(c.dataDir, m.name) }
 
 // configure sets what a user of this package may change.
 func (s settings) configure(cfg *embed.Config) {

@@ -19,7 +19,8 @@
 //     request refused, renewals unanswered, watch events swallowed.
 //   - The members themselves: [Member.Stop], [Member.Kill], [Member.Restart],
 //     [Member.Isolate], [Cluster.MoveLeader].
-//   - The data: [Cluster.Compact].
+//   - The data: [Cluster.Compact], and older data on the same addresses,
+//     [Cluster.Restore] and [Cluster.Wipe].
 //
 // # Who may connect
 //

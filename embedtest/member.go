@@ -123,6 +123,11 @@ func (m *Member) Restart() error {
 func (m *Member) launch() error {
 	m.lifecycle.Lock()
 	defer m.lifecycle.Unlock()
+	return m.launchLocked()
+}
+
+// launchLocked requires lifecycle.
+func (m *Member) launchLocked() error {
 	select {
 	case <-m.cluster.closing:
 		return errClosed

@@ -1,0 +1,98 @@
+package embedtest_test
+
+import (
+	"fmt"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+)
+
+// After a disaster the operator restores last night's snapshot.
+func ExampleCluster_Restore() {
+	inTest(func(t testing.TB) {
+		cluster := embedtest.Start(t, embedtest.WithSize(3))
+		client := cluster.Client(t)
+		if _, err := client.Put(t.Context(), "k", "old"); err != nil {
+			t.Fatal(err)
+		}
+		snapshot, err := cluster.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		newer, err := client.Put(t.Context(), "k", "new")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := cluster.Restore(t.Context(), snapshot); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Get(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("value:", string(answer.Kvs[0].Value))
+		fmt.Println("the revision went back:", answer.Header.Revision < newer.Header.Revision)
+	})
+	// Output:
+	// value: old
+	// the revision went back: true
+}
+
+// Somebody installed etcd anew, with the old token or with another one.
+func ExampleCluster_Wipe() {
+	inTest(func(t testing.TB) {
+		cluster := embedtest.Start(t)
+		client := cluster.Client(t)
+		for _, options := range [][]embedtest.RestoreOption{nil, {embedtest.NewClusterID()}} {
+			before, err := client.Put(t.Context(), "k", "v")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cluster.Wipe(t.Context(), options...); err != nil {
+				t.Fatal(err)
+			}
+			after, err := client.Get(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			same := after.Header.ClusterId == before.Header.ClusterId
+			fmt.Println("keys:", after.Count, "revision:", after.Header.Revision, "same cluster:", same)
+		}
+	})
+	// Output:
+	// keys: 0 revision: 1 same cluster: true
+	// keys: 0 revision: 1 same cluster: false
+}
+
+// Data that took long to make are there at once in another test's cluster.
+func ExampleSnapshot() {
+	var catalogue *embedtest.Snapshot
+	inTest(func(t testing.TB) {
+		cluster := embedtest.Start(t)
+		client := cluster.Client(t)
+		for i := range 100 {
+			if _, err := client.Put(t.Context(), fmt.Sprint("items/", i), "v"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var err error
+		if catalogue, err = cluster.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	inTest(func(t testing.TB) {
+		cluster := embedtest.Start(t)
+		if err := cluster.Restore(t.Context(), catalogue); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := cluster.Client(t).Get(t.Context(), "items/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(answer.Count, "items")
+	})
+	// Output: 100 items
+}
