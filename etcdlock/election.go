@@ -32,6 +32,7 @@ func NewElection(src session.Source, name string, opts ...Option) *Election {
 
 // Campaign waits until it leads, or ctx ends: one round trip if there is no other candidate.
 // Others see value as long as the term lasts, see [Term.Proclaim]. ctx bounds the wait, not the term.
+// A value of more than 1 MiB is refused with [ErrTooLarge].
 //
 // Errors are as for [Mutex.Lock]. Who is passed over by a [Term.Transfer] or for a higher
 // priority, or whose place is removed by hand while its session lives, is in line again, at

@@ -61,6 +61,11 @@ var (
 	// ErrUnhealthy is the end of a term whose holder failed its own health check.
 	ErrUnhealthy = errors.New("etcdlock: unhealthy")
 
+	// ErrTooLarge is returned by Campaign, Run and Proclaim for a value of more than 1 MiB, and by the calls
+	// that take a lock with a label of more than 512 bytes. Nothing has been sent to etcd. Store what
+	// is large elsewhere.
+	ErrTooLarge = fairqueue.ErrTooLarge
+
 	// ErrInvalidName is returned by the first call on a lock whose name cannot be one:
 	// empty, longer than 512 bytes, or not UTF-8. Nothing has been sent to etcd.
 	ErrInvalidName = errors.New("etcdlock: invalid name")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/etcdlock/locks/etcdlock"
@@ -193,4 +194,17 @@ func ExampleElection_Run_unhealthy() {
 	// Output:
 	// mend it
 	// true
+}
+
+// A value is for an address, not for a configuration.
+func ExampleErrTooLarge() {
+	src, stop := sessions()
+	defer stop()
+	election := etcdlock.NewElection(src, "controller")
+	_, err := election.Campaign(context.Background(), strings.Repeat("x", 3<<20))
+	fmt.Println(errors.Is(err, etcdlock.ErrTooLarge))
+	fmt.Println(err)
+	// Output:
+	// true
+	// campaign "controller": queue etcdlock/controller/: etcdlock: too large: a value of 3145728 bytes, at most 1048576 are allowed
 }

@@ -58,8 +58,8 @@ func AtPrefix() Option {
 }
 
 // WithLabel adds a text to what is stored about the owner of the lock, next to host,
-// process id, program and time, for people who look into the queue. The default is
-// none.
+// process id, program and time, for people who look into the queue. With a label of more than
+// 512 bytes, every attempt to take the lock fails with [ErrTooLarge]. The default is none.
 func WithLabel(label string) Option {
 	return optionFunc(func(o *options) { o.queue = append(o.queue, fairqueue.WithLabel(label)) })
 }

@@ -32,7 +32,8 @@ const (
 //     health check: that error, unwrapped, or the panic, after resigning (if lead has resigned
 //     itself, a context's error does not count);
 //   - when campaigning fails for good: the session or Keeper is closed, a session that is not
-//     of a Keeper is lost, the name is invalid, or etcd refuses (permission denied, no space).
+//     of a Keeper is lost, the name is invalid, the value is too large, or etcd refuses
+//     (permission denied, no space).
 //
 // It campaigns again after a pause of half a second, give or take half of it, when lead has
 // returned nil, whether or not it resigned itself; when the term was lost, whatever lead

@@ -16,7 +16,8 @@ type Term struct {
 }
 
 // Proclaim replaces the value that others see, without an interruption of the term: one round
-// trip, one raft entry. If the term is over, the error says how, and nothing happens. If ctx
+// trip, one raft entry. If the term is over, the error says how, and nothing happens. A value of
+// more than 1 MiB is refused with [ErrTooLarge], and the term goes on. If ctx
 // ends before etcd answers, the value may or may not have been replaced.
 func (t *Term) Proclaim(ctx context.Context, value string) error {
 	err := t.Err()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 
 	"github.com/etcdlock/locks/fairqueue"
 )
@@ -63,4 +64,14 @@ func ExampleTicket_PassTo_impossible() {
 	// true
 	// true
 	// <nil>
+}
+
+// What is too large for etcd would hold up what goes out together with it.
+func ExampleErrTooLarge() {
+	ctx, s, stop := start()
+	defer stop()
+	ticket := joined(ctx, fairqueue.New(s, "controller"), fairqueue.Candidate, fairqueue.WithValue("node-1"))
+	err := ticket.Set(ctx, strings.Repeat("x", 3<<20))
+	fmt.Println(errors.Is(err, fairqueue.ErrTooLarge), ticket.Left())
+	// Output: true false
 }

@@ -108,6 +108,9 @@ func check(places []Place, n, joined int) error {
 	}
 	for _, p := range places {
 		p.Mode.mustBeJoinable()
+		if err := p.Queue.admit(p.Mode, joinOptions{}); err != nil {
+			return err
+		}
 	}
 	if joined > maxOperations {
 		return &TooManyError{Places: joined, Limit: maxOperations}

@@ -27,6 +27,9 @@ const joinLimit = 64
 func (q *Queue) Join(ctx context.Context, m Mode, opts ...JoinOption) (*Ticket, error) {
 	m.mustBeJoinable()
 	o := collectJoin(opts)
+	if err := q.admit(m, o); err != nil {
+		return ticketOr(nil, q, err)
+	}
 	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
 		t := q.newTicket(s, m, o)
 		return t, joinTogether(ctx, []*Ticket{t})
@@ -44,6 +47,9 @@ func (q *Queue) Join(ctx context.Context, m Mode, opts ...JoinOption) (*Ticket, 
 func (q *Queue) TryJoin(ctx context.Context, m Mode, opts ...JoinOption) (*Ticket, error) {
 	m.mustBeJoinable()
 	o := collectJoin(opts)
+	if err := q.admit(m, o); err != nil {
+		return ticketOr(nil, q, err)
+	}
 	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
 		tickets, err := tryTogether(ctx, s, []Place{{q, m}}, 1, o)
 		if err != nil {

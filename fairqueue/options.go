@@ -21,7 +21,8 @@ type options struct {
 }
 
 // WithLabel adds a text to the owner information of this queue's tickets, for
-// example what the lock is wanted for. The default is none.
+// example what the lock is wanted for. With one of more than 512 bytes every join fails with
+// [ErrTooLarge]. The default is none.
 func WithLabel(label string) Option {
 	return optionFunc(func(o *options) { o.label = label })
 }
@@ -51,8 +52,8 @@ type joinOptions struct {
 	number int64
 }
 
-// WithValue sets the value of a [Candidate] ticket, which is the caller's affair. Tickets
-// of other modes have the owner's description there, and ignore it.
+// WithValue sets the value of a [Candidate] ticket, at most 1 MiB, which is the caller's affair. With
+// more, the join fails with [ErrTooLarge]. Tickets of other modes have the owner's description there, and ignore it.
 func WithValue(value string) JoinOption {
 	return joinFunc(func(o *joinOptions) { o.value = value })
 }

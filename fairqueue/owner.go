@@ -22,7 +22,14 @@ type Owner struct {
 
 func thisProcess(label string) Owner {
 	host, _ := os.Hostname() // without one the rest still helps
-	return Owner{Host: host, PID: os.Getpid(), Program: filepath.Base(os.Args[0]), Label: label}
+	return processOwner(host, os.Args[0], label)
+}
+
+func processOwner(host, path, label string) Owner {
+	return Owner{
+		Host: cut(host, longestHost), PID: os.Getpid(),
+		Program: cut(filepath.Base(path), longestProgram), Label: label,
+	}
 }
 
 // template returns the value of a ticket but for the time, which is all that differs

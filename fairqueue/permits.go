@@ -55,6 +55,9 @@ func (p *permitState) tooHeavy() error {
 //
 // The ticket's Wait costs one transaction more than others do if it has had to wait.
 func (q *Queue) JoinPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
+	if err := q.admit(permit, joinOptions{}); err != nil {
+		return ticketOr(nil, q, err)
+	}
 	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
 		return q.joinPermits(ctx, s, weight, size)
 	})

@@ -15,6 +15,9 @@ import (
 // room; both again if somebody joined in between. If that happens twice, it joins whoever else
 // does, which is one transaction more, and if it comes too late then, it leaves, which is another.
 func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
+	if err := q.admit(permit, joinOptions{}); err != nil {
+		return ticketOr(nil, q, err)
+	}
 	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
 		for range 2 {
 			at, err := q.room(ctx, s, weight, size)

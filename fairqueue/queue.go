@@ -28,6 +28,7 @@ type Queue struct {
 	calm    calm
 	owner   string // template of its tickets' values
 	recheck time.Duration
+	err     error // of the label
 }
 
 // New returns the queue at prefix, which gets a slash appended; tickets are bound
@@ -40,14 +41,17 @@ func New(source session.Source, prefix string, opts ...Option) *Queue {
 	for _, opt := range opts {
 		opt.apply(&o)
 	}
-	q := &Queue{source: source, owner: thisProcess(o.label).template(), recheck: o.recheck}
+	q := &Queue{
+		source: source, owner: thisProcess(o.label).template(), recheck: o.recheck,
+		err: checkSize("a label", len(o.label), longestLabel),
+	}
 	return q.in(space(prefix + "/"))
 }
 
 // in returns a queue that differs in where it is.
 func (q *Queue) in(s space) *Queue {
 	return &Queue{
-		source: q.source, owner: q.owner, recheck: q.recheck,
+		source: q.source, owner: q.owner, recheck: q.recheck, err: q.err,
 		space: s, start: s.start(), nobody: []clientv3.Cmp{s.all().vacant()},
 	}
 }

@@ -22,7 +22,8 @@ func (t *Ticket) writing() *writing {
 }
 
 // Set replaces the ticket's value, if it is still there: one round trip, one raft entry.
-// Its place in line and its token stay. Otherwise the error wraps [ErrGone]. If ctx ends
+// Its place in line and its token stay. If the ticket is gone, the error wraps [ErrGone]; if the value has
+// more than 1 MiB, it is [ErrTooLarge]. If ctx ends
 // before etcd answers, the value may have been replaced or not, or may yet be, but no more once a later
 // Set has returned nil. Calls at a time take turns. It is meant for candidates: that of an exclusive
 // ticket must not begin with {"mark":, which is how owners tell others something.
@@ -34,6 +35,9 @@ func (t *Ticket) Set(ctx context.Context, value string) error {
 }
 
 func (t *Ticket) set(ctx context.Context, value string) error {
+	if err := checkValue(value); err != nil {
+		return err
+	}
 	w := t.writing()
 	select {
 	case w.turn <- struct{}{}:

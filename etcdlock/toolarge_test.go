@@ -1,0 +1,61 @@
+package etcdlock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+func TestAValueThatIsTooLargeIsRefusedAndHarmsNothing(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	tooLarge := strings.Repeat("v", 1<<20+1)
+	election := candidate(t, cluster)
+	term := lead(t, election, "node-1")
+
+	before := cluster.AppliedIndex()
+	_, err := candidate(t, cluster).Campaign(within(t), tooLarge)
+	require.ErrorIs(t, err, etcdlock.ErrTooLarge)
+	require.ErrorContains(t, err, `campaign "controller"`)
+	require.ErrorContains(t, err, "1048576")
+	err = candidate(t, cluster).Run(within(t), tooLarge, func(context.Context, *etcdlock.Term) error { return nil })
+	require.ErrorIs(t, err, etcdlock.ErrTooLarge)
+	err = term.Proclaim(within(t), tooLarge)
+	require.ErrorIs(t, err, etcdlock.ErrTooLarge)
+	require.LessOrEqual(t, cluster.AppliedIndex(), before+2, "only the leases of two sessions")
+
+	require.NoError(t, term.Err())
+	require.Equal(t, []string{"node-1"}, valuesInLine(t, cluster.Client(t)))
+	require.NoError(t, term.Proclaim(within(t), tooLarge[1:]))
+	resign(t, term)
+}
+
+func TestALabelThatIsTooLongIsRefusedByEveryKindOfLock(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	label := etcdlock.WithLabel(strings.Repeat("l", 513))
+	part := etcdlock.NewMutex(s, "part", label)
+	before := cluster.AppliedIndex()
+	for name, l := range map[string]etcdlock.Locker{
+		"mutex":     etcdlock.NewMutex(s, "a", label),
+		"rwmutex":   etcdlock.NewRWMutex(s, "a", label),
+		"readlock":  etcdlock.NewRWMutex(s, "a", label).RLocker(),
+		"semaphore": etcdlock.NewSemaphore(s, "s", 2, label),
+		"multi":     etcdlock.NewMulti(s, etcdlock.NewMutex(s, "b"), part),
+		"striped":   anyN(etcdlock.NewStriped(s, "stock", 3, label), 1),
+		"handover":  etcdlock.NewMutex(s, "h", label, etcdlock.WithLocalHandover(longTTL, 10)),
+	} {
+		_, err := l.Lock(within(t))
+		require.ErrorIs(t, err, etcdlock.ErrTooLarge, name)
+		require.ErrorContains(t, err, "513 bytes, at most 512", name)
+		_, err = l.TryLock(within(t))
+		require.ErrorIs(t, err, etcdlock.ErrTooLarge, name)
+	}
+	require.Equal(t, before, cluster.AppliedIndex())
+}

@@ -1,0 +1,132 @@
+package fairqueue_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+const (
+	largestValue = 1 << 20
+	longestLabel = 512
+)
+
+func TestAValueAboveTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	tooLarge := strings.Repeat("v", largestValue+1)
+	ticket, err := q.Join(within(t, patience), fairqueue.Candidate, fairqueue.WithValue("small"))
+	require.NoError(t, err)
+	other := fairqueue.New(open(t, client), "other")
+
+	before := c.Calls("Txn")
+	for name, call := range map[string]func(context.Context) error{
+		"join": func(ctx context.Context) error {
+			_, err := q.Join(ctx, fairqueue.Candidate, fairqueue.WithValue(tooLarge))
+			return err
+		},
+		"try": func(ctx context.Context) error {
+			_, err := other.TryJoin(ctx, fairqueue.Candidate, fairqueue.WithValue(tooLarge))
+			return err
+		},
+		"set": func(ctx context.Context) error { return ticket.Set(ctx, tooLarge) },
+	} {
+		err := call(within(t, patience))
+		require.ErrorIs(t, err, fairqueue.ErrTooLarge, name)
+		require.ErrorContains(t, err, "a value of 1048577 bytes, at most 1048576 are allowed", name)
+	}
+	require.Equal(t, before, c.Calls("Txn"))
+	require.Equal(t, []string{ticket.Key()}, keysUnder(t, client, "q"))
+	require.NoError(t, ticket.Set(within(t, patience), "still there"))
+	leave(t, ticket)
+
+	// Modes that ignore the value do not judge it.
+	plain, err := q.Join(within(t, patience), fairqueue.Exclusive, fairqueue.WithValue(tooLarge))
+	require.NoError(t, err)
+	leave(t, plain)
+}
+
+func TestTheLargestValueFitsIntoARequest(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	q := fairqueue.New(open(t, c.Client(t)), "q")
+	first, second := strings.Repeat("v", largestValue), strings.Repeat("w", largestValue)
+	for _, join := range []func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error){q.Join, q.TryJoin} {
+		ticket, err := join(within(t, patience), fairqueue.Candidate, fairqueue.WithValue(first))
+		require.NoError(t, err)
+		require.NoError(t, ticket.Wait(within(t, patience)))
+		require.NoError(t, ticket.Set(within(t, patience), second))
+		entries, err := q.Entries(within(t, patience))
+		require.NoError(t, err)
+		require.Equal(t, second, string(entries[0].Value))
+		leave(t, ticket)
+	}
+}
+
+func TestALabelAboveTheLimitIsRefusedByEveryJoin(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	q := fairqueue.New(s, "q", fairqueue.WithLabel(strings.Repeat("l", longestLabel+1)))
+	elsewhere := q.At("elsewhere")
+	places := []fairqueue.Place{{Queue: fairqueue.New(s, "p"), Mode: fairqueue.Exclusive}, {Queue: elsewhere, Mode: fairqueue.Exclusive}}
+
+	before := c.AppliedIndex()
+	for name, call := range map[string]func(context.Context) error{
+		"join":  func(ctx context.Context) error { _, err := q.Join(ctx, fairqueue.Shared); return err },
+		"try":   func(ctx context.Context) error { _, err := elsewhere.TryJoin(ctx, fairqueue.Exclusive); return err },
+		"joins": func(ctx context.Context) error { _, err := fairqueue.JoinAll(ctx, s, places...); return err },
+		"any":   func(ctx context.Context) error { _, err := fairqueue.JoinAny(ctx, s, 1, places...); return err },
+		"tries": func(ctx context.Context) error { _, err := fairqueue.TryAny(ctx, s, 1, places...); return err },
+		"permits": func(ctx context.Context) error {
+			_, err := q.JoinPermits(ctx, 1, 2)
+			return err
+		},
+		"try permits": func(ctx context.Context) error {
+			_, err := q.TryPermits(ctx, 1, 2)
+			return err
+		},
+	} {
+		err := call(within(t, patience))
+		require.ErrorIs(t, err, fairqueue.ErrTooLarge, name)
+		require.ErrorContains(t, err, "a label of 513 bytes, at most 512 are allowed", name)
+	}
+	require.Equal(t, before, c.AppliedIndex())
+}
+
+// Names of etcdlock are at most 512 bytes, which escaping makes three times as long, in a namespace of as many.
+func TestTheLargestGroupFitsIntoARequest(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	label := strings.Repeat("\x01", longestLabel) // six bytes of JSON each
+	all := make([]fairqueue.Place, 128)
+	for i := range all {
+		prefix := strings.Repeat("n", 512) + "/" + strings.Repeat("%2F", 511) + fmt.Sprintf("%03d", i)
+		all[i] = fairqueue.Place{Queue: fairqueue.New(s, prefix, fairqueue.WithLabel(label)), Mode: fairqueue.Exclusive}
+	}
+	for name, join := range map[string]func() (*fairqueue.Group, error){
+		"join": func() (*fairqueue.Group, error) { return fairqueue.JoinAll(within(t, patience), s, all...) },
+		"try":  func() (*fairqueue.Group, error) { return fairqueue.TryAny(within(t, patience), s, len(all), all...) },
+	} {
+		g, err := join()
+		require.NoError(t, err, name)
+		require.NoError(t, g.Wait(within(t, patience)), name)
+		require.NoError(t, g.Linger(within(t, patience), 1), name)
+		eventually(t, "no key is left", func() bool {
+			answer, err := client.Get(within(t, patience), "nnn", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			return err == nil && answer.Count == 0
+		})
+	}
+}
