@@ -140,7 +140,7 @@ func ForceRelease(ctx context.Context, client *clientv3.Client, key string, toke
 	if err == nil && (!removed || token == 0) {
 		err = fmt.Errorf("%w: %s is not that of token %d", ErrStale, key, token)
 	}
-	return failed("force-release", key, err)
+	return failed("force-release", key, session.Explain(client, err))
 }
 
 // onlooker is a source for those who only look.

@@ -213,7 +213,7 @@ func (q *Queue) read(ctx context.Context, client *clientv3.Client) (kvs []*mvccp
 		}
 		return err
 	})
-	return kvs, at, err
+	return kvs, at, session.Explain(client, err)
 }
 
 func (q *Queue) state(kvs []*mvccpb.KeyValue) map[string]Entry {

@@ -62,7 +62,7 @@ func (s *Session) call(ctx context.Context, try func(limit time.Duration) (timed
 		}
 		return ended
 	}
-	return err
+	return Explain(s.client, err)
 }
 
 // Retry is [Session.Call] for requests that need no session: it ends with ctx only.

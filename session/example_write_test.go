@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/session"
@@ -320,4 +321,21 @@ func ExampleGather() {
 	}
 	fmt.Println(keys, "keys")
 	// Output: 0 keys
+}
+
+// Requests wait for a connection. What keeps it from coming is told by the error.
+func ExampleExplain() {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err = client.Get(ctx, "orders")
+	fmt.Println(err)
+	fmt.Println(session.Explain(client, err))
+	// Output:
+	// context deadline exceeded
+	// context deadline exceeded (connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused")
 }

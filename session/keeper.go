@@ -100,7 +100,7 @@ func (k *Keeper) join(ctx context.Context, last error) (*Session, *creation, err
 		return s, nil, nil
 	}
 	if ctx.Err() != nil {
-		return nil, nil, fmt.Errorf("session: creating a lease: %w", ended(ctx, last))
+		return nil, nil, fmt.Errorf("session: creating a lease: %w", Explain(k.client, ended(ctx, last)))
 	}
 	if k.creation == nil {
 		c := &creation{done: make(chan struct{})}
@@ -171,8 +171,8 @@ func (k *Keeper) alive() *Session {
 }
 
 // Close closes the current session, if there is one, and makes no further ones: callers that wait
-// for one get [ErrClosed]. If a lease is being granted, it waits up to 3 s for the answer, and
-// revokes the lease; in the background if ctx ends before. See [Session.Close]; it may be called again.
+// for one get [ErrClosed]. If a lease is being granted, it waits up to 3 s for the answer, unless there is no
+// connection, and revokes the lease; in the background if ctx ends before. See [Session.Close]; it may be called again.
 // A nil context panics.
 func (k *Keeper) Close(ctx context.Context) error {
 	if ctx == nil {
@@ -187,7 +187,11 @@ func (k *Keeper) Close(ctx context.Context) error {
 	c := k.creation
 	k.mu.Unlock()
 	if c != nil {
-		time.AfterFunc(firstAttempt, c.cancel)
+		if connected(k.client) {
+			time.AfterFunc(firstAttempt, c.cancel)
+		} else {
+			c.cancel()
+		}
 		select {
 		case <-c.done:
 		case <-ctx.Done():

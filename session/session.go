@@ -106,7 +106,7 @@ func create(ctx, life context.Context, c *clientv3.Client, o options, last *atom
 			return timedOut, err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("session: creating a lease: %w", err)
+			return nil, fmt.Errorf("session: creating a lease: %w", Explain(c, err))
 		}
 		ttl := time.Duration(granted.TTL) * time.Second
 		margin, err := o.marginFor(ttl)
@@ -258,9 +258,9 @@ func (s *Session) Close(ctx context.Context) error {
 	if revoked {
 		return nil
 	}
-	err := attempts(ctx, context.Background(), func(ctx context.Context) error { return revoke(ctx, s.client, s.lease) })
+	err := Retry(ctx, func(ctx context.Context) error { return revoke(ctx, s.client, s.lease) })
 	if err != nil {
-		return fmt.Errorf("session: revoking the lease: %w", err)
+		return fmt.Errorf("session: revoking the lease: %w", Explain(s.client, err))
 	}
 	revoked = true
 	return nil

@@ -1,0 +1,59 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+)
+
+// probeTimeout bounds a request that does not leave the process, unless the connection recovers just then.
+const probeTimeout = 100 * time.Millisecond
+
+// Explain adds to err what is wrong with c's connection, such as a certificate that is not trusted, if err
+// says that a context has ended. Requests of etcd's client wait for a connection, so
+// their own errors do not tell. The addition is text only. No request is made. Calls of this module add it
+// themselves.
+func Explain(c *clientv3.Client, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if trouble := connectionTrouble(c); trouble != "" {
+		return fmt.Errorf("%w (%s)", err, trouble)
+	}
+	return err
+}
+
+// connected reports whether a request of c may be under way.
+func connected(c *clientv3.Client) bool {
+	conn := c.ActiveConnection()
+	return conn == nil || conn.GetState() == connectivity.Ready
+}
+
+// connectionTrouble returns "" if the connection stands, or c has none of its own.
+func connectionTrouble(c *clientv3.Client) string {
+	conn := c.ActiveConnection()
+	if conn == nil {
+		return ""
+	}
+	switch conn.GetState() {
+	case connectivity.TransientFailure:
+		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+		defer cancel()
+		// It fails at once with the reason, since it does not wait for a connection.
+		_, err := etcdserverpb.NewMaintenanceClient(conn).Status(ctx, &etcdserverpb.StatusRequest{}, grpc.WaitForReady(false))
+		if err != nil && ctx.Err() == nil {
+			return status.Convert(err).Message()
+		}
+	case connectivity.Connecting, connectivity.Idle:
+		return "no connection to " + strings.Join(c.Endpoints(), ", ") + " so far"
+	}
+	return ""
+}

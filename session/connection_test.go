@@ -1,0 +1,116 @@
+package session_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/session"
+)
+
+// awaitState waits until the client's connection is in a state.
+func awaitState(t *testing.T, c *clientv3.Client, want connectivity.State) {
+	t.Helper()
+	conn := c.ActiveConnection()
+	conn.Connect()
+	for state := conn.GetState(); state != want; state = conn.GetState() {
+		require.True(t, conn.WaitForStateChange(t.Context(), state))
+	}
+}
+
+func shortly(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestErrorOfCreationTellsWhatIsWrongWithTheConnection(t *testing.T) {
+	secure, plain := startEtcd(t, embedtest.WithTLS()), embedtest.Start(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	endpoints := func(c *embedtest.Cluster) []string { return c.Client(t).Endpoints() }
+	for name, test := range map[string]struct {
+		cfg   clientv3.Config
+		state connectivity.State
+		want  string
+	}{
+		"wrong certificate authority": {
+			clientv3.Config{Endpoints: endpoints(secure), TLS: &tls.Config{MinVersion: tls.VersionTLS12}},
+			connectivity.TransientFailure, "x509: certificate signed by unknown authority",
+		},
+		"plain text against TLS": {
+			clientv3.Config{Endpoints: endpoints(secure)},
+			connectivity.TransientFailure, "error reading server preface",
+		},
+		"TLS against plain text": {
+			clientv3.Config{Endpoints: endpoints(plain), TLS: secure.TLSConfig()},
+			connectivity.TransientFailure, "first record does not look like a TLS handshake",
+		},
+		"wrong address": {
+			clientv3.Config{Endpoints: []string{"127.0.0.1:1"}},
+			connectivity.TransientFailure, "dial tcp 127.0.0.1:1: connect: connection refused",
+		},
+		"nothing answers": {
+			clientv3.Config{Endpoints: []string{silent.Addr().String()}},
+			connectivity.Connecting, "no connection to " + silent.Addr().String(),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.cfg.Logger = zap.NewNop()
+			client, err := clientv3.New(test.cfg)
+			require.NoError(t, err)
+			defer client.Close()
+			awaitState(t, client, test.state)
+			_, err = session.New(shortly(t), client)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, test.want)
+			k := session.Keep(client)
+			_, err = k.Session(shortly(t))
+			require.NoError(t, k.Close(context.Background()))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func TestErrorOfCreationTellsThatThePasswordIsWrong(t *testing.T) {
+	cluster := startEtcd(t, embedtest.WithAuth("secret", embedtest.User{Name: "user", Password: "old"}))
+	client := cluster.ClientAs(t, "user")
+	_, err := cluster.Client(t).UserChangePassword(t.Context(), "user", "new")
+	require.NoError(t, err)
+	_, err = session.New(t.Context(), client)
+	require.ErrorIs(t, err, rpctypes.ErrAuthFailed)
+	_, err = session.Keep(client).Session(t.Context())
+	require.ErrorIs(t, err, rpctypes.ErrAuthFailed)
+}
+
+func TestErrorOfACallTellsThatTheConnectionIsBroken(t *testing.T) {
+	cluster := startEtcd(t)
+	client := cluster.Client(t)
+	s := create(t, client)
+	cluster.Members()[0].Stop()
+	awaitState(t, client, connectivity.TransientFailure)
+	for name, call := range map[string]func(context.Context) error{
+		"renew": s.Renew,
+		"write": func(ctx context.Context) error {
+			_, _, err := s.Commit(ctx, session.Transaction{Then: []clientv3.Op{clientv3.OpPut("key", "")}})
+			return err
+		},
+		"close": s.Close,
+	} {
+		err := call(shortly(t))
+		require.ErrorIs(t, err, context.DeadlineExceeded, name)
+		require.ErrorContains(t, err, "connection error", name)
+	}
+	require.NoError(t, cluster.Members()[0].Restart())
+}
