@@ -91,7 +91,7 @@
 //	                  WithLocalHandover                     WithRetention
 //	for               many goroutines of a process that     one that locks again and again, alone
 //	                  wait
-//	saves             the hand-over in etcd                 both round trips, while nobody else wants it
+//	saves             the writes of the hand-over           the writes of both, while nobody else wants it
 //	order             within a process as they came; of     unchanged
 //	                  processes, as their turns came
 //	others wait       at most the bound more, and the last  one hand-over more; until the TTL is over

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/etcdlock/locks/fairqueue"
-	"github.com/etcdlock/locks/session"
 )
 
 // localOptions are what a Mutex does without etcd. The zero value is nothing.
@@ -52,7 +51,7 @@ func newLine(q *fairqueue.Queue, o options) *line {
 // lock takes a place, at the end of the line.
 func (l *line) lock(ctx context.Context) (claim, error) {
 	l.mu.Lock()
-	if p := l.takeIdle(); p != nil {
+	if p := l.takeIdle(ctx); p != nil {
 		l.mu.Unlock()
 		return p, nil
 	}
@@ -72,7 +71,7 @@ func (l *line) lock(ctx context.Context) (claim, error) {
 
 func (l *line) tryLock(ctx context.Context) (claim, error) {
 	l.mu.Lock()
-	if p := l.takeIdle(); p != nil {
+	if p := l.takeIdle(ctx); p != nil {
 		l.mu.Unlock()
 		return p, nil
 	}
@@ -88,42 +87,6 @@ func (l *line) tryLock(ctx context.Context) (claim, error) {
 	return &place{line: l, ticket: t}, nil
 }
 
-// takeIdle takes what is kept. It is called with mu held, and may unlock it meanwhile.
-func (l *line) takeIdle() *place {
-	o := l.current
-	if o == nil {
-		return nil
-	}
-	s := o.ticket.Session()
-	switch {
-	case s.Context().Err() != nil:
-		l.lose(o, s.Err()) // before that has been heard
-		return nil
-	case o.held || o.wanted:
-		return nil
-	}
-	p := &place{line: l}
-	p.take(o) // before mu is unlocked
-	o.expiry.Stop()
-	err := l.look(s)
-	if err == nil {
-		err = o.lost // meanwhile
-	}
-	if err != nil {
-		l.lose(o, err)
-		return nil
-	}
-	return p
-}
-
-// look returns how s ended, by the clock. It is called with mu held, and unlocks it meanwhile: the
-// session writes to its log what it finds out, and who reads that may ask a hold.
-func (l *line) look(s *session.Session) error {
-	l.mu.Unlock()
-	defer l.mu.Lock()
-	return s.Err()
-}
-
 // join sees to it that somebody is in line in etcd if that is needed. It is called with mu held.
 func (l *line) join() {
 	if len(l.waiting) == 0 || l.stop != nil || l.current != nil {
@@ -133,6 +96,7 @@ func (l *line) join() {
 	// waits any more.
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
+	first := l.waiting[0]
 	go func() { // ends with the grant, an error, or stop
 		defer cancel()
 		t, err := l.queue.Join(ctx, fairqueue.Exclusive)
@@ -147,7 +111,15 @@ func (l *line) join() {
 		l.stop, l.inLine = nil, nil
 		switch {
 		case err == nil:
-			give := l.next(l.begin(t))
+			o := l.begin(t)
+			o.held = true
+			give := o
+			// The answer may be older than the call of any but the first.
+			if len(l.waiting) == 0 || l.waiting[0] == first || l.confirm(ctx, o) {
+				give = l.next(o)
+			} else {
+				l.giveUp(o)
+			}
 			l.mu.Unlock()
 			_ = give.back(context.Background()) // if nobody waits any more
 			l.mu.Lock()
@@ -199,8 +171,16 @@ func (l *line) next(o *ownership) (giveBack *ownership) {
 		o.guard.Reset(0) // listens from now on
 		return nil
 	}
-	l.current = nil
-	l.join()
+	return l.giveUp(o)
+}
+
+// giveUp makes o, which nobody holds any more, one that is to be given back. It is called with mu held.
+func (l *line) giveUp(o *ownership) (giveBack *ownership) {
+	o.held, o.hold = false, nil
+	if l.current == o {
+		l.current = nil
+		l.join()
+	}
 	return o
 }
 
@@ -216,40 +196,20 @@ func (l *line) release(ctx context.Context, o *ownership) error {
 	if over != nil {
 		l.lose(o, over)
 	}
-	if l.handsOn() && len(l.waiting) > 0 && l.current == o && l.spent(o) {
-		asked := time.Now()
-		if l.isAlone(ctx, o) { // the bound is for the sake of others: who comes after the question waits for no longer than that
-			o.since, o.grants = asked, 0
-		}
-	}
-	if l.idle > 0 && len(l.waiting) == 0 && l.current == o && !o.wanted && !o.alone {
-		alone := l.isAlone(ctx, o)
-		o.alone, o.wanted = alone, o.wanted || !alone
+	stays := l.current == o && (len(l.waiting) > 0 && l.handsOn() || len(l.waiting) == 0 && l.idle > 0 && !o.wanted)
+	give := o
+	if stays && !l.confirm(ctx, o) {
+		l.giveUp(o)
+	} else {
+		give = l.next(o)
 	}
 	lost := o.lost
-	give := l.next(o)
 	l.mu.Unlock()
 	err := give.back(ctx)
 	if lost != nil {
 		return lost
 	}
 	return err
-}
-
-// drop gives o back if nobody holds it.
-func (l *line) drop(o *ownership) {
-	l.mu.Lock()
-	idle := l.current == o && !o.held
-	if idle {
-		l.current = nil
-		l.join()
-	}
-	l.mu.Unlock()
-	if idle {
-		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-		defer cancel()
-		_ = o.back(ctx) // if it cannot be confirmed, the session goes on with it
-	}
 }
 
 // lose ends o. Those who wait in memory have not lost anything if only the key is gone: then there

@@ -22,8 +22,9 @@ type ownership struct {
 	held   bool        // by a place
 	hold   *Hold       // that place's, if it has come that far
 	wanted bool        // by another process, as far as has been heard
-	alone  bool        // nobody else wanted it when that was asked for the first time
 	lost   error       // nil as far as has been heard
+	asked  time.Time   // when etcd was last asked whether the ticket is there, and said so; zero: never
+	used   time.Time   // when it was last handed on, kept or taken again
 	expiry *time.Timer // of the time for which it is kept
 	guard  *time.Timer // starts to listen
 }
@@ -61,20 +62,56 @@ func (o *ownership) back(ctx context.Context) error {
 	return o.ticket.Leave(ctx)
 }
 
-// aloneLimit is how long others may wait because of a question that is not answered.
-const aloneLimit = 250 * time.Millisecond
+const (
+	// pauseless is less time than it takes to remove a key and to lock its name, which are two
+	// requests, one after the other.
+	pauseless = 50 * time.Microsecond
+	// longestTrust bounds how long an ownership that is used without a pause is trusted without a question.
+	longestTrust = 5 * time.Millisecond
+	// confirmLimit is how long others may wait because of a question that is not answered.
+	confirmLimit = 250 * time.Millisecond
+)
 
-// isAlone asks whether nobody else wants o: those who do by now must not wait until that is heard. It
-// is called with mu held, and unlocks it meanwhile; o stays held by a place.
-func (l *line) isAlone(ctx context.Context, o *ownership) bool {
+// trusted reports whether the next holder may have o without a question to etcd. The ticket may have
+// been removed by hand, and another process may have the lock. A goroutine that calls Lock after that
+// must not be granted it. So there is a question after each pause, and every so often without one.
+func (o *ownership) trusted(now time.Time) bool {
+	return now.Sub(o.used) < pauseless && now.Sub(o.asked) < longestTrust
+}
+
+// confirm reports whether o may go to the next holder, which may call for a question to etcd. It is called
+// with mu held, and unlocks it during the question; o stays held by a place.
+func (l *line) confirm(ctx context.Context, o *ownership) bool {
+	now := time.Now()
+	if o.trusted(now) && (len(l.waiting) == 0 || !l.spent(o)) {
+		o.used = now
+		return true
+	}
+	alone, err := l.isAlone(ctx, o)
+	switch {
+	case errors.Is(err, fairqueue.ErrGone):
+		l.lose(o, err)
+		return false
+	case err != nil:
+		return false
+	}
+	o.asked, o.used = now, time.Now()
+	if o.wanted = o.wanted || !alone; alone {
+		o.since, o.grants = now, 0 // others that come after the question wait for no longer than the bound
+	}
+	return true
+}
+
+// isAlone asks whether o's ticket is there and nobody else's. It is called with mu held, and unlocks it
+// meanwhile.
+func (l *line) isAlone(ctx context.Context, o *ownership) (bool, error) {
 	l.mu.Unlock()
 	defer l.mu.Lock()
 	ctx, cancel := session.Grace(ctx)
 	defer cancel()
-	ctx, stop := context.WithTimeout(ctx, aloneLimit)
+	ctx, stop := context.WithTimeout(ctx, confirmLimit)
 	defer stop()
-	alone, err := o.ticket.Alone(ctx)
-	return err == nil && alone
+	return o.ticket.Alone(ctx)
 }
 
 // listen hears of the loss and, if o may be kept, of others who want it. It ends with o.
