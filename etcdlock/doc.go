@@ -126,7 +126,8 @@
 //	Striped.Any, one free           one read, one transaction
 //	Downgrade, Proclaim             one transaction
 //	Campaign, after a wait          one read more, for priorities
-//	Transfer, Resize                one read, one transaction
+//	Transfer                        two reads, one transaction
+//	Resize                          one read, one transaction
 //	Unlock before WithMinHold       two round trips
 //	entering again                  nothing; one read if another client has the hold
 //	a local hand-over, a kept lock  one read, at most one in 5 ms if there is no pause of 50 µs; a watch

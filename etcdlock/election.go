@@ -84,26 +84,13 @@ func (c *candidacy) Wait(ctx context.Context) error {
 	}
 }
 
-// prefer passes a term that has not begun yet on to the highest priority that waits, if that
-// is higher than its own and can be passed to. Then the error wraps ErrGone.
+// prefer passes a term that has not begun yet on to a higher priority. Then the error wraps ErrGone.
 func (c *candidacy) prefer(ctx context.Context) error {
-	err := c.PassTo(ctx, func(behind []fairqueue.Entry) int {
-		best, most := -1, c.election.opts.priority
-		for i, e := range behind {
-			if e.Mode != fairqueue.Candidate {
-				break // who cannot be asked to step back, nor be passed over
-			}
-			if e.Priority > most {
-				best, most = i, e.Priority
-			}
-		}
-		return best
-	})
-	var tooMany *fairqueue.TooManyError
+	passed, err := c.GiveWay(ctx)
 	switch {
-	case err == nil:
+	case passed:
 		return fairqueue.ErrGone
-	case errors.Is(err, fairqueue.ErrNotWaiting), errors.Is(err, fairqueue.ErrForeign), errors.As(err, &tooMany):
+	case err == nil:
 		return nil
 	}
 	// Gone or not: a late request to join may bring it back. If this fails, it goes on in the background.

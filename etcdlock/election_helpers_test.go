@@ -141,12 +141,8 @@ func revoke(t *testing.T, c *clientv3.Client, s *session.Session) {
 
 // retires tells the transaction of a resignation or a transfer from others.
 func retires(message any) bool {
-	for _, op := range message.(*etcdserverpb.TxnRequest).GetSuccess() {
-		if op.GetRequestDeleteRange() == nil {
-			return false
-		}
-	}
-	return true
+	writes := message.(*etcdserverpb.TxnRequest).GetSuccess()
+	return len(writes) > 0 && writes[0].GetRequestDeleteRange() != nil
 }
 
 // loseOneReply loses the answer to one transaction that fits, until it has been applied and

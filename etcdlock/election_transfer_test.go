@@ -2,9 +2,15 @@ package etcdlock_test
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -53,6 +59,156 @@ func TestATransferMakesTheNamedCandidateLeadNextAndNobodyElse(t *testing.T) {
 	want := truth.until(t, "end")
 	require.Equal(t, []string{"", "a", "d", "e"}, values(want)[:4], "no revision in between")
 	require.Equal(t, want, await(t, "the observer", observed.all))
+}
+
+// Priorities are for a term that nobody was chosen for.
+func TestATransferGoesToTheNamedCandidateWhateverThePriorities(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string][2]string{"ahead of the higher one": {"low", "high"}, "behind it": {"high", "low"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t)
+			client := cluster.Client(t)
+			priorities := map[string]int{"low": 1, "high": 9}
+			waiting := map[string]<-chan campaigned{}
+			term := lead(t, candidate(t, cluster), "a")
+			for i, value := range order {
+				waiting[value] = inLine(t, client, candidate(t, cluster, etcdlock.WithPriority(priorities[value])), value, i+2)
+			}
+			var reads atomic.Int64 // of the whole line: the transfer's, then that of the chosen one
+			looking := cluster.Hold("Range", embedtest.When(func(message any) bool {
+				r := message.(*etcdserverpb.RangeRequest)
+				return string(r.Key) == controllerPrefix && r.Limit == 0 && r.SortOrder == etcdserverpb.RangeRequest_NONE && reads.Add(1) > 1
+			}))
+			require.NoError(t, term.Transfer(within(t), "low"))
+			require.NoError(t, looking.Wait(within(t)))
+			awaitLine(t, client, "low", "high")
+			stillWaiting(t, waiting["high"])
+			looking.Heal()
+			low := awaitTerm(t, "the chosen one", waiting["low"])
+			awaitLine(t, client, "low", "high")
+			require.NoError(t, low.Proclaim(within(t), "still low"))
+			stillWaiting(t, waiting["high"])
+			resign(t, low)
+			resign(t, awaitTerm(t, "the higher one", waiting["high"]))
+		})
+	}
+}
+
+// A resignation that comes next is no transfer: priorities count again.
+func TestWhoWasPassedOverIsPreferredAgainAfterATransfer(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	inLine(t, client, candidate(t, cluster, etcdlock.WithPriority(1)), "low", 2)
+	high := inLine(t, client, candidate(t, cluster, etcdlock.WithPriority(9)), "high", 3)
+	require.NoError(t, term.Transfer(within(t), "high"))
+	term = awaitTerm(t, "the higher one", high)
+	awaitLine(t, client, "high", "low")
+	again := inLine(t, client, candidate(t, cluster, etcdlock.WithPriority(5)), "middle", 3)
+	resign(t, term)
+	term = awaitTerm(t, "the higher one of the two", again)
+	awaitLine(t, client, "middle", "low")
+	resign(t, term)
+}
+
+// Nobody would lead until its lease is over. A process that was started again has the name of the one before.
+func TestATransferDoesNotGoToACandidateThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
+		client := cluster.Client(t)
+		term := lead(t, virtualCandidate(t, cluster), "a")
+		cutOff, err := client.Grant(within(t), 15)
+		require.NoError(t, err)
+		_, err = client.Put(within(t), fmt.Sprintf("%sl%x-0-9", controllerPrefix, cutOff.ID), "b", clientv3.WithLease(cutOff.ID))
+		require.NoError(t, err)
+		time.Sleep(9 * time.Second)
+		err = term.Transfer(within(t), "b")
+		require.ErrorIs(t, err, etcdlock.ErrNotWaiting)
+		require.ErrorContains(t, err, "not been renewed")
+		require.NoError(t, term.Err())
+
+		again := inLine(t, client, virtualCandidate(t, cluster), "b", 3)
+		require.NoError(t, term.Transfer(within(t), "b"))
+		resign(t, awaitTerm(t, "the one that lives", again))
+	})
+}
+
+// Nor is it preferred.
+func TestACandidateThatIsCutOffIsNotPreferred(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
+		client := cluster.Client(t)
+		term := lead(t, virtualCandidate(t, cluster), "a")
+		low := inLine(t, client, virtualCandidate(t, cluster), "low", 2)
+		cutOff, err := client.Grant(within(t), 15)
+		require.NoError(t, err)
+		_, err = client.Put(within(t), fmt.Sprintf("%sl%x-0-9", controllerPrefix, cutOff.ID), "high", clientv3.WithLease(cutOff.ID))
+		require.NoError(t, err)
+		time.Sleep(9 * time.Second)
+		resign(t, term)
+		resign(t, awaitTerm(t, "the one that lives", low))
+	})
+}
+
+// The transfer took effect, and its answer comes when the resignation has found nothing left.
+func TestResigningAtTheMomentOfATransferIsNoLoss(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
+	answer := cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(retires))
+	transferred, resigned := make(chan error, 1), make(chan error, 1)
+	go func() { transferred <- term.Transfer(within(t), "b") }()
+	require.NoError(t, answer.Wait(within(t)))
+	before := cluster.Calls("Txn")
+	go func() { resigned <- term.Resign(within(t)) }()
+	require.Eventually(t, func() bool { return cluster.Calls("Txn") > before }, patience, waitABit)
+	answer.Heal()
+	require.NoError(t, await(t, "the resignation", resigned))
+	require.NoError(t, await(t, "the transfer", transferred))
+	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
+	resign(t, awaitTerm(t, "the next", waiting))
+}
+
+// The second one waits for the first, and for no longer than its context lasts.
+func TestTransfersAtATimeTakeTurns(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	inLine(t, client, candidate(t, cluster), "b", 2)
+	inLine(t, client, candidate(t, cluster), "c", 3)
+	reading := cluster.Hold("Range", embedtest.Once())
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- term.Transfer(within(t), "nobody") }()
+	require.NoError(t, reading.Wait(within(t)))
+	require.ErrorIs(t, term.Transfer(cancelled(), "c"), context.Canceled)
+	go func() { second <- term.Transfer(within(t), "c") }()
+	reading.Heal()
+	require.ErrorIs(t, await(t, "the first", first), etcdlock.ErrNotWaiting)
+	require.NoError(t, await(t, "the second", second))
+	require.ErrorIs(t, term.Transfer(within(t), "b"), etcdlock.ErrUnlocked)
+	awaitLine(t, client, "c", "b")
+}
+
+// It takes a write if the other one would be preferred, and etcd refuses that without space.
+func TestATransferThatEtcdHasNoSpaceForLeavesTheTermAsItIs(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	term := lead(t, candidate(t, cluster), "a")
+	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
+	inLine(t, client, candidate(t, cluster, etcdlock.WithPriority(1)), "c", 3)
+	disarm := fillUp(t, cluster)
+	require.ErrorIs(t, term.Transfer(within(t), "b"), rpctypes.ErrNoSpace)
+	require.NoError(t, term.Err())
+	stillWaiting(t, waiting)
+	disarm()
+	require.NoError(t, term.Transfer(within(t), "b"))
+	resign(t, awaitTerm(t, "the next", waiting))
 }
 
 func TestTheFirstCandidateOfThatNameIsChosen(t *testing.T) {
@@ -259,7 +415,7 @@ func TestResigningDuringATransferFreesTheKeyOnce(t *testing.T) {
 	transferred := make(chan error, 1)
 	go func() { transferred <- term.Transfer(within(t), "b") }()
 	require.NoError(t, silence.Wait(within(t)))
-	_ = term.Resign(within(t)) // it cannot know how the term ended
+	_ = term.Resign(cancelled()) // it cannot know how the term ended
 	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
 	inLine(t, client, e, "c", 2)
 	silence.Heal()

@@ -1,15 +1,16 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -42,9 +43,8 @@ type Hold struct {
 	slot     int     // of a semaphore's permit, or -1
 	tenure   *tenure // if it can be entered again
 	unlocked atomic.Bool
-	failure  atomic.Pointer[error] // of the Unlock that did something, for Do; nil: none
-	ending   sync.Mutex            // held while the key is being removed on purpose
-	passing  atomic.Bool           // whether it is a term that a Transfer is passing on
+	failure  atomic.Pointer[error]   // of the Unlock that did something, for Do; nil: none
+	passing  atomic.Pointer[passing] // the Transfer of a term that is under way or succeeded; nil: none
 }
 
 func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
@@ -75,8 +75,9 @@ func (h *Hold) observe() {
 	defer close(h.watched)
 	for ctx := h.Context(); ctx.Err() == nil; {
 		if err := h.claim.Lost(ctx); errors.Is(err, ErrLost) {
-			h.ending.Lock()
-			defer h.ending.Unlock()
+			if p := h.passing.Load(); p != nil {
+				<-p.done // that the key is gone must not count as a loss
+			}
 			h.end(err)
 			h.abandon()
 			return
@@ -90,8 +91,8 @@ func (h *Hold) observe() {
 // reason counts. While it is being passed on the transfer knows better, and others are only told
 // that it is over.
 func (h *Hold) gone(err error) error {
-	if h.passing.Load() {
-		return ErrUnlocked
+	if h.passing.Load() != nil {
+		return cmp.Or(h.ended(), ErrUnlocked)
 	}
 	h.lose(err)
 	return h.Err()
@@ -231,6 +232,9 @@ func (h *Hold) Unlock(ctx context.Context) error {
 		case <-h.watched:
 		case <-bounded.Done():
 		}
+	}
+	if errors.Is(err, fairqueue.ErrGone) && h.transferred(ctx) {
+		err = nil
 	}
 	if lost != nil && !errors.Is(lost, ErrUnlocked) { // which is a term that was transferred
 		err = lost

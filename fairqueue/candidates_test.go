@@ -107,6 +107,56 @@ func TestPassingToOneInTheLineLeavesNoGap(t *testing.T) {
 	requireGranted(t, p.waiting[4])
 }
 
+// The mark is on the ticket, and does not show in what others are told of it.
+func TestTheChosenOneDoesNotGiveWayAndOthersDo(t *testing.T) {
+	for name, chosen := range map[string]bool{"chosen": true, "not chosen": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			q := fairqueue.New(open(t, c.Client(t)), "q")
+			leader := hold(t, q, fairqueue.Candidate)
+			low := joinCandidate(t, q, "low", fairqueue.WithPriority(1))
+			high := joinCandidate(t, q, "high", fairqueue.WithPriority(9))
+			before := entriesOf(t, q)[1]
+			if chosen {
+				require.NoError(t, leader.PassTo(within(t, patience), named("low")))
+			} else {
+				leave(t, leader)
+			}
+			require.NoError(t, low.Wait(within(t, patience)))
+			after := entriesOf(t, q)[0]
+			require.Equal(t, []any{before.Key, before.Revision, before.Lease, before.Value}, []any{after.Key, after.Revision, after.Lease, after.Value})
+			passed, err := low.GiveWay(within(t, patience))
+			require.NoError(t, err)
+			require.Equal(t, !chosen, passed)
+			if chosen {
+				require.NoError(t, low.Set(within(t, patience), "new"))
+				leave(t, low)
+			}
+			require.NoError(t, high.Wait(within(t, patience)))
+			passed, err = high.GiveWay(within(t, patience))
+			require.NoError(t, err)
+			require.False(t, passed)
+			leave(t, high)
+		})
+	}
+}
+
+// The transaction was applied, and etcd says that there is no space all the same.
+func TestPassingThatWasAppliedWithoutSpaceIsDone(t *testing.T) {
+	t.Parallel()
+	p := startCampaign(t, 2)
+	client := p.line[0].Session().Client()
+	refused := p.c.Refuse("Txn", rpctypes.ErrGRPCNoSpace, embedtest.Once(), embedtest.When(passing))
+	require.NoError(t, p.line[0].PassTo(within(t, patience), func(behind []fairqueue.Entry) int {
+		remove(t, client, p.line[0].Key())
+		remove(t, client, p.line[1].Key())
+		return named("c")(behind)
+	}))
+	require.Equal(t, 1, refused.Bites())
+	requireGranted(t, p.waiting[2])
+}
+
 func TestPassingToOneWhoDoesNotWaitChangesNothing(t *testing.T) {
 	t.Parallel()
 	p := startCampaign(t, 2)

@@ -69,7 +69,8 @@
 // that blocks shared ones unless its name begins with s, and takes all permits. So the queue
 // can be shared, safely and in order, with etcd's own concurrency package, its lock service and
 // etcdctl, which use <prefix>/<lease> and see our keys as tickets, too. Keys further down
-// belong to other queues and are passed over.
+// belong to other queues and are passed over. A candidate that [Ticket.PassTo] has chosen knows it by its
+// key's modification, which is later than its creation.
 //
 // Names are used again rather than made afresh, because deleted keys stay in
 // etcd's index until a compaction and every range walks over them. The value
@@ -105,7 +106,9 @@
 //	  the first after a reduction      1 read + 1 more                    1 more
 //	a number with them                 1 read + 1                         1
 //	Share, Set                         1                                  1
-//	PassTo, Resize                     1 read + 1                         1
+//	PassTo                             2 reads + 1                        1
+//	GiveWay, none is higher            1 read                             0
+//	Resize                             1 read + 1                         1
 //	Linger                             2                                  2
 //
 // These are the requests of a lone caller. Joins, tries and leaves of single tickets that

@@ -42,6 +42,31 @@ func ExampleTicket_PassTo() {
 	// the other one has to join again: true
 }
 
+// Whoever comes up while a better one waits gives way to it, unless it was chosen by name.
+func ExampleTicket_GiveWay() {
+	ctx, s, stop := start()
+	defer stop()
+	queue := fairqueue.New(s, "controller")
+	leader := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithValue("node-1"))
+	if err := leader.Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	small := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithPriority(1))
+	large := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithPriority(9))
+	if err := leader.Leave(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(small.Wait(ctx))
+	fmt.Println(small.GiveWay(ctx))
+	fmt.Println(large.Wait(ctx))
+	fmt.Println(large.GiveWay(ctx))
+	// Output:
+	// <nil>
+	// true <nil>
+	// <nil>
+	// false <nil>
+}
+
 // A ticket cannot be passed to somebody who is not there, nor past somebody who would not join again.
 func ExampleTicket_PassTo_impossible() {
 	ctx, s, stop := start()

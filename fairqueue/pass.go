@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -24,64 +25,117 @@ var (
 // PassTo makes the ticket that chosen finds in the queue the next owner: one transaction
 // deletes t, which must be a granted [Candidate], and all those between it and the chosen
 // one, so that nobody else can own in between. Those passed over find their tickets gone
-// ([ErrGone] from Wait) and are expected to join again. One read and one transaction; again
-// if the queue changed meanwhile.
+// ([ErrGone] from Wait) and are expected to join again. The chosen ticket keeps that it was chosen, see
+// [Ticket.GiveWay]. Two reads and one transaction; again if the queue changed meanwhile.
 //
-// chosen is given those behind t, in order, and returns the index of one or -1. Nothing has
-// changed if the error is ErrNotWaiting or [ErrForeign], a [*TooManyError], if more than 126
-// stand in between, or one that wraps [ErrGone], which says that t itself is. If ctx ends before
-// etcd answers, it may have happened or not: then t is given up in the background. It is also
-// given up on success.
+// chosen is given those behind t, in order, and returns the index of one or -1. A ticket whose lease has not been
+// renewed for half its TTL is not passed to: its process is probably cut off. Then chosen is called
+// again, without that ticket. Nothing has changed if the error is ErrNotWaiting or [ErrForeign], a
+// [*TooManyError], if more than 126 stand in between, etcd's, or one that wraps [ErrGone], which says that t
+// itself is. If ctx ends before etcd answers, it may have happened or not: then t is given up in the
+// background. It is also given up on success.
 func (t *Ticket) PassTo(ctx context.Context, chosen func(behind []Entry) int) error {
-	err := t.passTo(ctx, chosen)
+	return t.failed(t.passTo(ctx, true, func(_ Entry, behind []Entry) int { return chosen(behind) }))
+}
+
+// GiveWay passes a granted [Candidate] that has not begun to own to the highest priority behind it, if that
+// is higher than its own. passed is false if t may own: there is no higher one, it cannot be passed
+// to, or t was chosen by [Ticket.PassTo] whatever the priorities. One read if there is no higher
+// one, otherwise costs and errors are those of PassTo.
+func (t *Ticket) GiveWay(ctx context.Context) (passed bool, err error) {
+	err = t.passTo(ctx, false, func(own Entry, behind []Entry) int {
+		if own.version > own.Revision { // chosen: nobody else writes to a ticket that waits
+			return -1
+		}
+		return prefer(behind, own.Priority)
+	})
+	var tooMany *TooManyError
+	if errors.Is(err, ErrNotWaiting) || errors.Is(err, ErrForeign) || errors.As(err, &tooMany) {
+		return false, nil
+	}
+	return err == nil, t.failed(err)
+}
+
+// prefer returns the index of the first of the highest priority above least that can be passed to, or -1.
+func prefer(behind []Entry, least int) int {
+	best := -1
+	for i, e := range behind {
+		if e.Mode != Candidate {
+			break
+		}
+		if e.Priority > least {
+			best, least = i, e.Priority
+		}
+	}
+	return best
+}
+
+func (t *Ticket) failed(err error) error {
 	if err != nil {
 		return fmt.Errorf("ticket %s: %w", t.me.key, err)
 	}
 	return nil
 }
 
-func (t *Ticket) passTo(ctx context.Context, chosen func([]Entry) int) error {
+// passTo does the work of PassTo. mark says whether the chosen ticket keeps that it was chosen: its
+// value is written again, as it is, which no program minds.
+func (t *Ticket) passTo(ctx context.Context, mark bool, chosen func(own Entry, behind []Entry) int) error {
 	if t.mode != Candidate {
 		panic("fairqueue: only candidates can be passed over")
 	}
 	doubtful := false
+	var noSpace error
 	var over []Entry // who would have been passed over by then
 	for {
-		behind, here, err := t.behind(ctx)
+		own, behind, here, err := t.behind(ctx)
 		switch {
-		case err != nil && doubtful:
+		case err != nil && (doubtful || noSpace != nil):
 			t.abandon()
 			return err
 		case err != nil:
 			return err
-		case !here && doubtful && !anyOf(over, behind):
+		case !here && (doubtful || noSpace != nil) && !anyOf(over, behind):
 			t.passed() // an attempt whose answer was lost had been applied, or it comes to the same
 			return nil
 		case !here:
 			return ErrGone
 		}
 		doubtful = false // what was sent had been refused in the end, and those guards never hold again
-		index := chosen(behind)
-		if index < 0 || index >= len(behind) {
-			return ErrNotWaiting
+		index, err := t.pick(ctx, behind, func(behind []Entry) int { return chosen(own, behind) })
+		if err == nil {
+			err = ctx.Err() // nothing sent, nothing in doubt
+		}
+		if err != nil {
+			return err
+		}
+		if noSpace != nil { // then nobody can join either, and those who are there tell whether the mark matters
+			if mark = false; prefer(behind, behind[index].Priority) >= 0 {
+				return noSpace
+			}
 		}
 		over = behind[:index]
 		conditions := []clientv3.Cmp{t.Guard(), guardOf(behind[index])}
-		deletes := []clientv3.Op{clientv3.OpDelete(t.me.key)}
+		writes := []clientv3.Op{clientv3.OpDelete(t.me.key)}
 		for _, e := range over {
-			if _, _, ours := t.queue.space.parts(e.Key); e.Mode != Candidate || !ours {
+			if !t.ours(e) {
 				return fmt.Errorf("%w: %s", ErrForeign, e.Key)
 			}
 			conditions = append(conditions, guardOf(e))
-			deletes = append(deletes, clientv3.OpDelete(e.Key))
+			writes = append(writes, clientv3.OpDelete(e.Key))
+		}
+		if mark && t.ours(behind[index]) {
+			writes = append(writes, clientv3.OpPut(behind[index].Key, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease()))
 		}
 		if len(conditions) > maxOperations {
 			return &TooManyError{Places: len(conditions), Limit: maxOperations}
 		}
 		var done bool
 		err = t.session.Call(ctx, func(ctx context.Context) error {
-			answer, err := t.session.Client().Txn(ctx).If(conditions...).Then(deletes...).Commit()
-			doubtful = doubtful || session.Doubtful(err)
+			answer, err := t.session.Client().Txn(ctx).If(conditions...).Then(writes...).Commit()
+			if noSpace = nil; errors.Is(err, rpctypes.ErrNoSpace) {
+				noSpace = err // which etcd says of what it has done, too
+			}
+			doubtful = doubtful || noSpace == nil && session.Doubtful(err)
 			done = err == nil && answer.Succeeded
 			return err
 		})
@@ -89,6 +143,7 @@ func (t *Ticket) passTo(ctx context.Context, chosen func([]Entry) int) error {
 		case err != nil && doubtful:
 			t.abandon()
 			return err
+		case noSpace != nil: // the next read tells what has become of it
 		case err != nil:
 			return tooMany(err, len(conditions))
 		case done:
@@ -96,6 +151,51 @@ func (t *Ticket) passTo(ctx context.Context, chosen func([]Entry) int) error {
 			return nil
 		}
 	}
+}
+
+// ours reports whether e is a candidate that joins again when it is passed over.
+func (t *Ticket) ours(e Entry) bool {
+	_, _, ours := t.queue.space.parts(e.Key)
+	return ours && e.Mode == Candidate
+}
+
+// pick returns the index of the one that chosen finds among those whose leases are being renewed.
+func (t *Ticket) pick(ctx context.Context, behind []Entry, chosen func([]Entry) int) (int, error) {
+	rest := slices.Clone(behind)
+	none := ErrNotWaiting
+	for {
+		i := chosen(rest)
+		if i < 0 || i >= len(rest) {
+			return -1, none
+		}
+		e := rest[i]
+		switch renewed, err := t.renewed(ctx, e); {
+		case err != nil:
+			return -1, err
+		case renewed:
+			return slices.IndexFunc(behind, func(other Entry) bool { return other.Key == e.Key }), nil
+		}
+		none = fmt.Errorf("%w: the lease of %s has not been renewed for half its TTL", ErrNotWaiting, e.Key)
+		rest = slices.Delete(rest, i, i+1)
+	}
+}
+
+// renewed reports whether e's lease has been renewed lately, as those of sessions are after a third
+// of their TTL. If etcd does not say, it counts as renewed.
+func (t *Ticket) renewed(ctx context.Context, e Entry) (bool, error) {
+	if e.Lease == 0 {
+		return true, nil
+	}
+	renewed := true
+	err := t.session.Call(ctx, func(ctx context.Context) error {
+		answer, err := t.session.Client().TimeToLive(ctx, e.Lease)
+		if err != nil && !session.Passing(err) && ctx.Err() == nil {
+			return nil // the permission to read every key of that lease, say, is missing
+		}
+		renewed = err != nil || 2*(answer.TTL+1) > answer.GrantedTTL // whole seconds of what is left
+		return err
+	})
+	return renewed, err
 }
 
 // passed is for a ticket that has been deleted. Its name must not be free twice, so if Leave
@@ -106,10 +206,10 @@ func (t *Ticket) passed() {
 	}
 }
 
-// behind reads who stands behind t, in order, and whether t itself is there; otherwise it is all
+// behind reads t and who stands behind it, in order, and whether t itself is there; otherwise it is all
 // who are. It ends with the session, unlike [Queue.Entries], because nothing can be passed on
 // after that.
-func (t *Ticket) behind(ctx context.Context) (entries []Entry, here bool, err error) {
+func (t *Ticket) behind(ctx context.Context) (own Entry, entries []Entry, here bool, err error) {
 	err = t.session.Call(ctx, func(ctx context.Context) error {
 		all := t.queue.space.all()
 		answer, err := t.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end))
@@ -119,14 +219,14 @@ func (t *Ticket) behind(ctx context.Context) (entries []Entry, here bool, err er
 		return err
 	})
 	if err != nil {
-		return nil, false, err
+		return Entry{}, nil, false, err
 	}
 	for i, e := range entries {
 		if e.Key == t.me.key && e.Revision == t.me.revision {
-			return entries[i+1:], true, nil
+			return e, entries[i+1:], true, nil
 		}
 	}
-	return entries, false, nil
+	return Entry{}, entries, false, nil
 }
 
 // anyOf reports whether one of the tickets is among the others.
