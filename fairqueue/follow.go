@@ -16,7 +16,8 @@ import (
 )
 
 // Follow yields the tickets of the queue in order, first as they are and then after every
-// change, however short it lasted. It ends with ctx, or with the loop over it. It needs no
+// change, however short it lasted. It ends with ctx, or with the loop over it, or, with an error,
+// when the client is closed. It needs no
 // ticket and, if the source is a Session or a Keeper, no live session.
 //
 // Trouble with etcd is not reported but waited out, and nothing is left out because of it,
@@ -30,13 +31,22 @@ func (q *Queue) Follow(ctx context.Context) iter.Seq2[[]Entry, error] {
 	return func(yield func([]Entry, error) bool) {
 		f := &follower{queue: q, yield: yield}
 		for failures := 0; ctx.Err() == nil; {
-			err := f.follow(ctx)
+			client, err := q.client(ctx)
+			if err == nil {
+				err = f.follow(ctx, client)
+			}
 			switch {
 			case f.stopped || ctx.Err() != nil:
 				return
 			case err == nil:
 				failures = 0
 				continue
+			}
+			if client != nil {
+				if closed := session.CheckClient(client); closed != nil {
+					f.tell(nil, closed)
+					return
+				}
 			}
 			if !session.Passing(err) && !errors.Is(err, errEnded) && !f.tell(nil, err) {
 				return
@@ -70,11 +80,7 @@ func (f *follower) tell(entries []Entry, err error) bool {
 }
 
 // follow goes on with one watch until it has to be replaced.
-func (f *follower) follow(ctx context.Context) error {
-	client, err := f.queue.client(ctx)
-	if err != nil {
-		return err
-	}
+func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 	if f.state == nil {
 		state, at, err := f.queue.list(ctx, client)
 		if err != nil {

@@ -96,8 +96,10 @@ func create(ctx, life context.Context, c *clientv3.Client, o options, last *atom
 		var granted *clientv3.LeaseGrantResponse
 		var sent time.Duration
 		grant := func(ctx context.Context) (err error) {
-			sent = o.now()
-			granted, err = c.Grant(ctx, seconds)
+			if err = CheckClient(c); err == nil { // which would try a hundred times
+				sent = o.now()
+				granted, err = c.Grant(ctx, seconds)
+			}
 			return err
 		}
 		err := repeat(ctx, life, func(limit time.Duration) (timedOut bool, err error) {
@@ -150,6 +152,7 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 	s.routes.start(s)
 	s.closing <- false
 	s.tellEnd()
+	s.endWithClient()
 	s.mu.Lock()
 	s.watchdog = time.AfterFunc(s.deadline-s.now(), s.guard)
 	s.mu.Unlock()

@@ -1,0 +1,72 @@
+package session_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+func TestASessionIsLostWhenItsClientIsClosed(t *testing.T) {
+	cluster := startEtcd(t)
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints()})
+	require.NoError(t, err)
+	s, err := session.New(t.Context(), client, session.WithTTL(time.Hour))
+	require.NoError(t, err)
+	waiting := make(chan error, 1)
+	w, err := s.Watch(t.Context(), time.Minute, "", "key")
+	require.NoError(t, err)
+	go func() {
+		for range w.Events {
+		}
+		waiting <- s.Call(context.Background(), silent)
+	}()
+
+	require.NoError(t, session.CheckClient(client))
+	require.NoError(t, client.Close())
+	require.EqualError(t, session.CheckClient(client), "the client was closed")
+	<-s.Done()
+	require.ErrorIs(t, s.Err(), session.ErrLost)
+	require.ErrorContains(t, s.Err(), "the client was closed")
+	require.ErrorIs(t, <-waiting, s.Err())
+	_, err = session.New(t.Context(), client)
+	require.ErrorContains(t, err, "session: creating a lease: the client was closed")
+}
+
+// The context in a client's Config is often one that bounds the dialling.
+func TestASessionOutlastsTheContextThatItsClientWasMadeWith(t *testing.T) {
+	cluster := startEtcd(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Context: ctx})
+	require.NoError(t, err)
+	s, err := session.New(t.Context(), client)
+	require.NoError(t, err)
+	cancel()
+	require.NoError(t, s.Renew(t.Context()))
+	require.NoError(t, s.Err())
+	require.NoError(t, session.CheckClient(client))
+	require.NoError(t, client.Close())
+	<-s.Done()
+	require.ErrorContains(t, s.Err(), "the client was closed")
+}
+
+func TestASessionThatHasEndedLooksAtNoClient(t *testing.T) {
+	cluster := startEtcd(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Context: ctx})
+	require.NoError(t, err)
+	for _, end := range []func(*session.Session){
+		func(s *session.Session) { require.NoError(t, s.Close(t.Context())); cancel() },
+		func(s *session.Session) { require.NoError(t, s.Close(t.Context())) },
+	} {
+		s, err := session.New(t.Context(), client)
+		require.NoError(t, err)
+		end(s)
+		require.ErrorIs(t, s.Err(), session.ErrClosed)
+	}
+	require.NoError(t, client.Close())
+}
