@@ -58,7 +58,9 @@
 //     expired.
 //   - Logger: by default the client writes each failed attempt to the standard error.
 //
-// One client per process is enough. Close the Keeper before the client.
+// One client per process is enough. Close the Keeper before the client. If the client is closed first, its
+// sessions are lost at once: waits and holds end with ErrLost, Observe, Sizes and Run with an error that
+// says so, and the keys stay for up to a TTL.
 //
 // # What to watch
 //

@@ -158,7 +158,7 @@ func (e *Election) line(ctx context.Context) ([]Leader, error) {
 
 // Observe follows who leads: first as it is, then after every change of leader or value, in
 // order and with none left out, until ctx ends or the loop is left. A vacancy is yielded as a
-// zero Leader. It needs no session, and the caller need not be a candidate.
+// zero Leader. When the client is closed, an error is yielded that says so, and the loop ends. It needs no session, and the caller need not be a candidate.
 //
 //	for leader, err := range election.Observe(ctx) {
 //

@@ -31,8 +31,8 @@ const (
 //   - when lead returns an error or panics although the term was neither lost nor ended by the
 //     health check: that error, unwrapped, or the panic, after resigning (if lead has resigned
 //     itself, a context's error does not count);
-//   - when campaigning fails for good: the session or Keeper is closed, a session that is not
-//     of a Keeper is lost, the name is invalid, the value is too large, or etcd refuses
+//   - when campaigning fails for good: the session, the Keeper or the client is closed, a session
+//     that is not of a Keeper is lost, the name is invalid, the value is too large, or etcd refuses
 //     (permission denied, no space).
 //
 // It campaigns again after a pause of half a second, give or take half of it, when lead has

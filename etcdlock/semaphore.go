@@ -117,7 +117,7 @@ func (s *Semaphore) Forget(ctx context.Context) error {
 
 // Sizes follows the size: first as it is, 0 if nobody has used the semaphore yet, then
 // every change of it, until ctx ends. An error says that etcd refuses to be read at the
-// moment, and the loop may be left or goes on. One read and one watch, no session.
+// moment, and the loop may be left or goes on; or that the client was closed, and the loop ends. One read and one watch, no session.
 func (s *Semaphore) Sizes(ctx context.Context) iter.Seq2[int64, error] {
 	return func(yield func(int64, error) bool) {
 		if s.err != nil {

@@ -78,7 +78,7 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 	for _, t := range tickets {
 		t.unanswered += doubts
 	}
-	noSpace := errors.Is(err, rpctypes.ErrNoSpace) // which etcd says of what it has done, too
+	noSpace := session.IsAnswer(err, rpctypes.ErrNoSpace) // which etcd says of what it has done, too
 	switch {
 	case err != nil && !noSpace:
 		for _, t := range tickets {

@@ -2,7 +2,6 @@ package fairqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -119,7 +118,7 @@ func check(places []Place, n, joined int) error {
 }
 
 func tooMany(err error, places int) error {
-	if errors.Is(err, rpctypes.ErrTooManyOps) {
+	if session.IsAnswer(err, rpctypes.ErrTooManyOps) {
 		return &TooManyError{Places: places}
 	}
 	return err

@@ -139,7 +139,7 @@ func moveToOwnLease(ctx context.Context, tickets []*Ticket, end time.Time) error
 	var there, doubtful bool
 	err = s.Call(ctx, func(ctx context.Context) error {
 		answer, err := s.Client().Txn(ctx).If(guardsOf(tickets)...).Then(putsUnder(lease.ID, tickets)...).Commit()
-		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		if session.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
 			// Not the session's: this one has run out, before an attempt was answered. All guards held, as etcd
 			// looks at them first, so what is left to do is to remove the tickets in time.
 			there = true

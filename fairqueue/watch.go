@@ -201,7 +201,7 @@ func (o obstacle) ended(response clientv3.WatchResponse) (n news, last bool) {
 
 // refused reports whether etcd will not change its mind.
 func refused(err error) bool {
-	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty)
+	return session.IsAnswer(err, rpctypes.ErrPermissionDenied) || session.IsAnswer(err, rpctypes.ErrUserEmpty)
 }
 
 func around(d time.Duration) time.Duration { return d/2 + rand.N(d) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -48,7 +47,7 @@ func (s *Session) call(ctx context.Context, try func(limit time.Duration) (timed
 	err := repeat(ctx, s.ctx, func(limit time.Duration) (timedOut bool, err error) {
 		// Judged here, since the error of the call may tell why ctx ended, which may be the loss of
 		// another session.
-		if timedOut, err = try(limit); errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		if timedOut, err = try(limit); IsAnswer(err, rpctypes.ErrLeaseNotFound) {
 			s.lose(err)
 		}
 		return timedOut, err
@@ -91,7 +90,7 @@ func Doubtful(err error) bool {
 	case codes.ResourceExhausted:
 		// Etcd says that there is no space of what it has applied as well, if the last of it went between
 		// the check at the door and that; and gRPC complains of an answer that is too large.
-		return !strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests))
+		return !IsAnswer(err, rpctypes.ErrTooManyRequests)
 	}
 	return true
 }
@@ -162,18 +161,17 @@ func Passing(err error) bool {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.Internal:
 		return true
 	case codes.ResourceExhausted:
-		return errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
+		return IsAnswer(err, rpctypes.ErrTooManyRequests)
 	case codes.InvalidArgument:
 		// Somebody changed users or roles at the same time.
-		return errors.Is(rpctypes.Error(err), rpctypes.ErrAuthOldRevision)
+		return IsAnswer(err, rpctypes.ErrAuthOldRevision)
 	case codes.Unknown:
 		// During a change of leader: a proposal that raft dropped, a lease that nobody looked after.
-		desc := rpctypes.ErrorDesc(err)
-		return desc == "raft proposal dropped" || desc == "not a primary lessor"
+		return IsAnswer(err, errProposalDropped) || IsAnswer(err, errNoPrimaryLessor)
 	case codes.Canceled:
 		// The context of the attempt was not over, so it is the server that
 		// cancelled, as one does that is being stopped, or the client was closed.
-		return rpctypes.ErrorDesc(err) != "grpc: the client connection is closing"
+		return !IsAnswer(err, errConnectionClosing)
 	}
 	return false
 }

@@ -83,6 +83,46 @@ func TestCallTriesAgainWhatMayPassAndReturnsTheRest(t *testing.T) {
 	}
 }
 
+// An interceptor of the client may have wrapped what etcd says, or put it in other words.
+func TestAnswersAreJudgedAlikeHoweverTheyAreWrapped(t *testing.T) {
+	for name, answer := range answers {
+		said := status.Convert(answer.err)
+		if etcd, ok := answer.err.(rpctypes.EtcdError); ok { //nolint:errorlint // not wrapped
+			said = status.New(etcd.Code(), etcd.Error())
+		}
+		forms := map[string]error{
+			"plain":   answer.err,
+			"wrapped": fmt.Errorf("wrapped: %w", answer.err),
+		}
+		if name != "not a status" {
+			forms["a status"] = said.Err()
+			forms["a wrapped status"] = fmt.Errorf("wrapped: %w", said.Err())
+			forms["a longer status"] = status.Error(said.Code(), "proxy: "+said.Message())
+		}
+		for form, err := range forms {
+			require.Equal(t, answer.passing, session.Passing(err), "%s, %s", name, form)
+			require.Equal(t, answer.doubtful, session.Doubtful(err), "%s, %s", name, form)
+		}
+	}
+	require.False(t, session.Passing(nil))
+}
+
+func TestAnAnswerIsKnownInWhicheverForm(t *testing.T) {
+	for name, err := range map[string]error{
+		"plain":            rpctypes.ErrPermissionDenied,
+		"wrapped":          fmt.Errorf("wrapped: %w", rpctypes.ErrPermissionDenied),
+		"a status":         rpctypes.ErrGRPCPermissionDenied,
+		"a wrapped status": fmt.Errorf("wrapped: %w", rpctypes.ErrGRPCPermissionDenied),
+		"of a watch":       status.Error(codes.FailedPrecondition, rpctypes.ErrGRPCPermissionDenied.Error()),
+	} {
+		require.True(t, session.IsAnswer(err, rpctypes.ErrPermissionDenied), name)
+		require.True(t, session.IsAnswer(err, rpctypes.ErrGRPCPermissionDenied), name)
+		require.False(t, session.IsAnswer(err, rpctypes.ErrUserEmpty), name)
+	}
+	require.False(t, session.IsAnswer(nil, rpctypes.ErrUserEmpty))
+	require.False(t, session.IsAnswer(errors.New(rpctypes.ErrUserEmpty.Error()), rpctypes.ErrUserEmpty), "not etcd's")
+}
+
 // R1
 func TestDoubtfulWritesAreThoseThatMayHaveBeenApplied(t *testing.T) {
 	for name, answer := range answers {

@@ -72,6 +72,18 @@ func ExampleSource() {
 	// services/mail
 }
 
+// A loop that needs no session finds out that its client is of no use any more.
+func ExampleCheckClient() {
+	_, client, stop := start()
+	defer stop()
+	fmt.Println(session.CheckClient(client))
+	_ = client.Close()
+	fmt.Println(session.CheckClient(client))
+	// Output:
+	// <nil>
+	// the client was closed
+}
+
 // What needs the session ends with it.
 func ExampleSession_Context() {
 	_, client, stop := start()

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"sync"
@@ -168,6 +169,16 @@ func ExamplePassing() {
 	// Output:
 	// true
 	// false
+}
+
+// What a user may not do is not tried again, whatever the client's interceptors make of the answer.
+func ExampleIsAnswer() {
+	err := fmt.Errorf("gateway: %w", rpctypes.ErrGRPCPermissionDenied)
+	fmt.Println(errors.Is(err, rpctypes.ErrPermissionDenied))
+	fmt.Println(session.IsAnswer(err, rpctypes.ErrPermissionDenied))
+	// Output:
+	// false
+	// true
 }
 
 // The caller has given up, and what it leaves behind is removed all the same.

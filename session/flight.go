@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -26,7 +25,7 @@ func (r *route) fly(batch []*passenger, number int64) {
 		return err
 	})
 	again := len(batch) > 1 && refused(err)
-	if len(batch) > 1 && errors.Is(err, rpctypes.ErrTooManyOps) {
+	if len(batch) > 1 && IsAnswer(err, rpctypes.ErrTooManyOps) {
 		if r.reads {
 			r.narrow(sum(batch))
 		} else {
@@ -75,7 +74,7 @@ func (r *route) commitAll(ctx context.Context, passengers []*passenger) ([]*clie
 	}
 	b := together(passengers, room, r.dares(passengers))
 	answer, err := s.commit(ctx, b.transaction())
-	tooMany := len(b.conditions) > 0 && errors.Is(err, rpctypes.ErrTooManyOps)
+	tooMany := len(b.conditions) > 0 && IsAnswer(err, rpctypes.ErrTooManyOps)
 	if tooMany {
 		r.narrow(room)
 	}

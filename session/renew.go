@@ -102,7 +102,7 @@ func (s *Session) renew(ctx context.Context) error {
 		err = rpctypes.ErrLeaseNotFound // how the server says it
 	}
 	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+	case IsAnswer(err, rpctypes.ErrLeaseNotFound):
 		s.lose(err)
 		return err
 	case err != nil:

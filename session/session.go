@@ -23,7 +23,8 @@ type Source interface {
 	Session(ctx context.Context) (*Session, error)
 }
 
-// Session is a lease that is kept alive. It is safe for concurrent use.
+// Session is a lease that is kept alive. It is lost at once when its client is closed. It is safe for
+// concurrent use.
 type Session struct {
 	Streams // of the watches on behalf of this session
 
@@ -272,7 +273,7 @@ func (s *Session) Close(ctx context.Context) error {
 // revoke gives a lease back. That it is not there any more is as good.
 func revoke(ctx context.Context, c *clientv3.Client, lease clientv3.LeaseID) error {
 	_, err := c.Revoke(ctx, lease)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if IsAnswer(err, rpctypes.ErrLeaseNotFound) {
 		return nil
 	}
 	return err
