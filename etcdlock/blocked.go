@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/etcdlock/locks/fairqueue"
 )
 
@@ -15,12 +17,17 @@ import (
 // of more than 1,000, nor WithLocalHandover before the process is in line). It wraps
 // context.DeadlineExceeded.
 type BlockedError struct {
-	Owner fairqueue.Owner // zero if the owner is of another kind than ours
-	Value string          // of the owner's key, which says more then
+	Owner fairqueue.Owner // zero for a candidate, and if another program owns the lock
+	Value string          // of the owner's key, which says more then; the text has the beginning of it
 	Key   string          // of the owner, for [ForceRelease]
 	Token Token           // of the owner
 	Ahead int             // how many, the owner included; who waits WithLocalHandover counts processes
 	Err   error           // that ended the wait
+
+	// Foreign says that Key is no name that this module gives. It may be of a program that uses etcd's
+	// concurrency package, or a mistake, which [ForceRelease] removes.
+	Foreign bool
+	Lease   clientv3.LeaseID // of the owner's key; without one, 0, the key stays until it is removed
 }
 
 func (e *BlockedError) Error() string {
@@ -30,14 +37,32 @@ func (e *BlockedError) Error() string {
 func (e *BlockedError) Unwrap() error { return e.Err }
 
 func (e *BlockedError) who() string {
-	if e.Owner == (fairqueue.Owner{}) {
-		return fmt.Sprintf("%q", e.Value)
+	if e.Foreign {
+		until := "which has no lease and stays until it is removed"
+		if e.Lease != clientv3.NoLease {
+			until = fmt.Sprintf("which stays until its lease %x is over or it is removed", e.Lease)
+		}
+		return fmt.Sprintf("the key %q of another program, value %q, %s (see Inspect and ForceRelease)", brief(e.Key), brief(e.Value), until)
 	}
-	who := fmt.Sprintf("%s (%s, process %d)", e.Owner.Host, e.Owner.Program, e.Owner.PID)
+	if e.Owner == (fairqueue.Owner{}) {
+		return fmt.Sprintf("%q", brief(e.Value))
+	}
+	who := fmt.Sprintf("%s (%s, process %d)", brief(e.Owner.Host), brief(e.Owner.Program), e.Owner.PID)
 	if e.Owner.Label != "" {
-		who += fmt.Sprintf(" %q", e.Owner.Label)
+		who += fmt.Sprintf(" %q", brief(e.Owner.Label))
 	}
 	return strings.TrimSpace(who) + " since " + e.Owner.Since.UTC().Format(time.RFC3339)
+}
+
+// briefLength is how many bytes of what others have chosen the text of an error has.
+const briefLength = 128
+
+// brief cuts what may be long.
+func brief(s string) string {
+	if len(s) <= briefLength {
+		return s
+	}
+	return strings.ToValidUTF8(s[:briefLength], "") + "…"
 }
 
 // explainTimeout bounds the request for it: the caller's time is over already.
@@ -52,6 +77,6 @@ func explain(c claim, err error) error {
 	}
 	return &BlockedError{
 		Owner: owner.Owner, Value: string(owner.Value), Key: owner.Key, Token: Token(owner.Revision),
-		Ahead: ahead, Err: err,
+		Ahead: ahead, Err: err, Foreign: owner.Foreign, Lease: owner.Lease,
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -55,20 +57,111 @@ func TestAWaitThatTimesOutSaysWhoIsInTheWay(t *testing.T) {
 	unlock(t, granted(t, waiting))
 }
 
-func TestAForeignOwnerIsShownByItsValue(t *testing.T) {
+// expired returns what the error of a wait that timed out knows of the owner, and its text.
+func expired(t *testing.T, l etcdlock.Locker) (*etcdlock.BlockedError, string) {
+	t.Helper()
+	err := expiring(t, l)
+	var blocked *etcdlock.BlockedError
+	require.ErrorAs(t, err, &blocked)
+	require.Equal(t, 1, blocked.Ahead)
+	return blocked, err.Error()
+}
+
+// Whatever is there, its owner may mean it, so it is waited for. But the waiter is told what it is.
+func TestAKeyOfAnotherProgramIsNamedWithItsLeaseAndHowToRemoveIt(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
 	client := cluster.Client(t)
-	_, err := client.Put(within(t), "etcdlock/orders/694d", "somebody else's")
+	m := etcdlock.NewMutex(newSession(t, client), "orders")
+	for _, name := range []string{"", "foo", "x", "694d-0", "x694d", "x-1-2", "lfoo", "p1-2-3-4"} {
+		key := "etcdlock/orders/" + name
+		put, err := client.Put(within(t), key, "by hand")
+		require.NoError(t, err)
+		blocked, text := expired(t, m)
+		require.True(t, blocked.Foreign, key)
+		require.Zero(t, blocked.Owner)
+		require.Equal(t, "by hand", blocked.Value)
+		require.Equal(t, key, blocked.Key)
+		require.Equal(t, etcdlock.Token(put.Header.Revision), blocked.Token)
+		require.Zero(t, blocked.Lease)
+		require.Contains(t, text, fmt.Sprintf("the key %q of another program", key))
+		require.Contains(t, text, "no lease and stays until it is removed")
+		require.Contains(t, text, "ForceRelease")
+		require.NoError(t, etcdlock.ForceRelease(within(t), client, blocked.Key, blocked.Token))
+	}
+
+	s := newSession(t, client)
+	_, err := client.Put(within(t), "etcdlock/orders/694d", "", clientv3.WithLease(s.Lease()))
 	require.NoError(t, err)
-	err = expiring(t, etcdlock.NewMutex(newSession(t, client), "orders"))
-	var blocked *etcdlock.BlockedError
-	require.ErrorAs(t, err, &blocked)
-	require.Zero(t, blocked.Owner)
-	require.Equal(t, "somebody else's", blocked.Value)
-	require.Equal(t, "etcdlock/orders/694d", blocked.Key)
-	require.ErrorContains(t, err, `owned by "somebody else's"`)
+	blocked, text := expired(t, m)
+	require.True(t, blocked.Foreign)
+	require.Equal(t, s.Lease(), blocked.Lease)
+	require.Contains(t, text, fmt.Sprintf("until its lease %x is over", s.Lease()))
 	awaitTickets(t, client, 1)
+}
+
+func TestOwnersOfThisModuleAreNotForeign(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	mine, theirs := newSession(t, client), newSession(t, client)
+	m := etcdlock.NewMutex(mine, "orders")
+	for what, take := range map[string]func(ctx context.Context) (*etcdlock.Hold, error){
+		"exclusive": etcdlock.NewMutex(theirs, "orders").Lock,
+		"shared":    etcdlock.NewRWMutex(theirs, "orders").RLock,
+		"permit": func(ctx context.Context) (*etcdlock.Hold, error) {
+			return etcdlock.NewSemaphore(theirs, "orders", 3).Acquire(ctx, 2)
+		},
+		"candidate": func(ctx context.Context) (*etcdlock.Hold, error) {
+			term, err := etcdlock.NewElection(theirs, "orders", etcdlock.WithPriority(3)).Campaign(ctx, "me")
+			if err != nil {
+				return nil, err
+			}
+			return term.Hold, nil
+		},
+	} {
+		h, err := take(within(t))
+		require.NoError(t, err, what)
+		blocked, text := expired(t, m)
+		require.False(t, blocked.Foreign, what)
+		require.NotContains(t, text, "another program", what)
+		require.Equal(t, theirs.Lease(), blocked.Lease, what)
+		unlock(t, h)
+	}
+}
+
+// A log line is no place for what others can make as long as they like.
+func TestErrorsHaveTheBeginningOfWhatIsLong(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	mine := newSession(t, client)
+	long := strings.Repeat("é", 100_000)
+	m := etcdlock.NewMutex(mine, "orders")
+	short := func(err error) {
+		t.Helper()
+		require.Less(t, len(err.Error()), 1000)
+		require.True(t, utf8.ValidString(err.Error()))
+		require.NotContains(t, err.Error(), `\x`, "no letter is cut in two")
+	}
+	for _, value := range []string{long, `{"host":"` + long + `","program":"` + long + `","label":"` + long + `","since":"2024-01-01T00:00:00Z"}`} {
+		for _, key := range []string{"foo", "x1-0", "l1-0"} {
+			put, err := client.Put(within(t), "etcdlock/orders/"+key, value)
+			require.NoError(t, err)
+			err = expiring(t, m)
+			var blocked *etcdlock.BlockedError
+			require.ErrorAs(t, err, &blocked)
+			require.Equal(t, value, blocked.Value)
+			short(err)
+			require.NoError(t, etcdlock.ForceRelease(within(t), client, blocked.Key, etcdlock.Token(put.Header.Revision)))
+		}
+	}
+	_, err := etcdlock.NewMutex(mine, long).Lock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+	short(err)
+	_, err = etcdlock.NewMutex(mine, "orders", etcdlock.WithNamespace(long)).Lock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+	short(err)
 }
 
 // What stands behind the process does not count, whether it owns or waits, nor is it read.

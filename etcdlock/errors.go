@@ -88,7 +88,7 @@ type Error struct {
 	Err  error
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s %q: %v", e.Op, e.Name, e.Err) }
+func (e *Error) Error() string { return fmt.Sprintf("%s %q: %v", e.Op, brief(e.Name), e.Err) }
 
 func (e *Error) Unwrap() error { return e.Err }
 

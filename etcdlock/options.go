@@ -187,7 +187,7 @@ func (o *options) prefix(name string) (string, error) {
 		return name, nil
 	}
 	if err := valid(o.namespace); err != nil {
-		return "", fmt.Errorf("namespace %q: %w", o.namespace, err)
+		return "", fmt.Errorf("namespace %q: %w", brief(o.namespace), err)
 	}
 	return o.namespace + "/" + url.PathEscape(name), nil
 }

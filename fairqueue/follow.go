@@ -235,7 +235,9 @@ func (q *Queue) entry(kv *mvccpb.KeyValue) (Entry, bool) {
 	key := string(kv.Key)
 	mode, ok := q.space.mode(key)
 	e := Entry{Key: key, Revision: kv.CreateRevision, Mode: mode, Lease: clientv3.LeaseID(kv.Lease), Value: kv.Value, version: kv.ModRevision}
-	switch _, number, ours := q.space.parts(key); {
+	_, number, ours := q.space.parts(key)
+	e.Foreign = !ours
+	switch {
 	case ours && mode == permit:
 		e.Weight = number
 	case ours && mode == Candidate:

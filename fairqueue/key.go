@@ -83,7 +83,7 @@ func (s space) mode(key string) (m Mode, ok bool) {
 // parts takes a ticket's name apart again; ok is false if it is not one of ours.
 func (s space) parts(key string) (lease clientv3.LeaseID, number int64, ok bool) {
 	name, ok := strings.CutPrefix(key, string(s))
-	if !ok || name == "" {
+	if !ok || name == "" || !strings.ContainsRune("xslp", rune(name[0])) {
 		return 0, 0, false
 	}
 	var numbers [3]int64

@@ -66,11 +66,12 @@ type Entry struct {
 	Key      string
 	Revision int64 // create revision: the place in line, and the fencing token
 	Mode     Mode
-	Lease    clientv3.LeaseID
-	Owner    Owner  // zero if the ticket is of another kind than ours, or a candidate
-	Value    []byte // for a candidate the caller's own
-	Priority int    // of a candidate
-	Weight   int64  // of a ticket for permits
+	Foreign  bool             // whether its name is none that this package gives: another program has put it there
+	Lease    clientv3.LeaseID // 0: the key stays until it is removed
+	Owner    Owner            // zero if the ticket is of another kind than ours, or a candidate
+	Value    []byte           // for a candidate the caller's own
+	Priority int              // of a candidate
+	Weight   int64            // of a ticket for permits
 
 	version int64 // revision at which the value was written
 }
