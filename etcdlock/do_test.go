@@ -43,7 +43,10 @@ func TestTryDoDoesNothingIfItWouldHaveToWait(t *testing.T) {
 	cluster := embedtest.Start(t)
 	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
 	held := lock(t, m)
-	require.ErrorIs(t, etcdlock.TryDo(within(t), m, nil), etcdlock.ErrBusy)
+	require.ErrorIs(t, etcdlock.TryDo(within(t), m, func(context.Context, *etcdlock.Hold) error {
+		t.Error("called without the lock")
+		return nil
+	}), etcdlock.ErrBusy)
 	unlock(t, held)
 	require.ErrorIs(t, etcdlock.TryDo(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
 		require.NoError(t, etcdlock.RequireHeld(ctx, "orders"))

@@ -121,6 +121,7 @@ func leaderOf(entries []fairqueue.Entry) Leader {
 // Leader returns who leads now: one linearizable read. If there is nobody, the error wraps
 // [ErrNoLeader]. It needs no session, and the caller need not be a candidate.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	e.ready(ctx)
 	leaders, err := e.line(ctx)
 	if err == nil && len(leaders) == 0 {
 		err = ErrNoLeader
@@ -134,6 +135,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // Candidates returns those who wait to lead, in the order in which they came, for
 // [Term.Transfer]. Cost and errors are as for Leader, but that there are none is not an error.
 func (e *Election) Candidates(ctx context.Context) ([]Leader, error) {
+	e.ready(ctx)
 	leaders, err := e.line(ctx)
 	if err != nil {
 		return nil, failed("candidates", e.name, err)
@@ -168,6 +170,7 @@ func (e *Election) line(ctx context.Context) ([]Leader, error) {
 // trying with pauses, unless the loop is left. It costs one read, one watch, and another read
 // about every 10 s.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
+	e.ready(ctx)
 	return func(yield func(Leader, error) bool) {
 		if e.err != nil {
 			yield(Leader{}, failed("observe", e.name, e.err))

@@ -90,6 +90,7 @@ func clientOf(ctx context.Context, src session.Source) (*clientv3.Client, error)
 // is in: to a program that has locks of one name in several clusters, or for several tenants, it
 // says that one of them is held, not which.
 func RequireHeld(ctx context.Context, name string) error {
+	needContext(ctx)
 	err := ErrNotHeld
 	for h := range holdsOf(ctx, func(c cover) bool { return c.name == name }) {
 		if err = h.Err(); err == nil {

@@ -123,6 +123,7 @@ func (h *Hold) Done() <-chan struct{} { return h.Context().Done() }
 // [ErrLost], or it is [ErrClosed] if the session was closed, or [ErrUnlocked]. It looks
 // at the clock, so it is right even after the process was stopped. No request is made.
 func (h *Hold) Err() error {
+	h.needMade()
 	if h.ended() == nil {
 		err := h.claim.Session().Err()
 		if err == nil && h.tenure != nil {
@@ -138,6 +139,7 @@ func (h *Hold) Err() error {
 // Context returns a context with the values of the one given to Lock, which ends when
 // the hold does, with Err as its cause. It does not end with the one given to Lock.
 func (h *Hold) Context() context.Context {
+	h.needMade()
 	return h.context(func() (values, outer context.Context, why func() error) {
 		values = carry(h.values, h)
 		if h.tenure != nil {
@@ -158,6 +160,7 @@ func (h *Hold) Deadline() time.Time { return h.claim.Session().Deadline() }
 // with the end of the hold, or, if d is more than the session's TTL less its margin, with
 // an error that says so: then a longer TTL is needed.
 func (h *Hold) Ensure(ctx context.Context, d time.Duration) error {
+	h.ready(ctx)
 	return failed("ensure", h.lock.name, h.ensure(ctx, d))
 }
 
@@ -216,9 +219,7 @@ func (h *Hold) Slot() (number int, ok bool) { return max(h.slot, 0), h.slot >= 0
 // With [WithMinHold], and before that time is over, it returns at once all the same, but the
 // lock stays taken until then; that costs two round trips.
 func (h *Hold) Unlock(ctx context.Context) error {
-	if ctx == nil {
-		panic("etcdlock: nil context") // before the only call that does anything is spent
-	}
+	h.ready(ctx) // before the only call that does anything is spent
 	if h.unlocked.Swap(true) {
 		return nil
 	}

@@ -7,11 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -146,13 +148,133 @@ func TestNilArgumentsPanicWithTheReason(t *testing.T) {
 	require.PanicsWithValue(t, "etcdlock: a queue needs a session source", func() { etcdlock.NewMutex(nil, "orders") })
 	require.PanicsWithValue(t, "etcdlock: a queue needs a session source", func() { etcdlock.NewMutex(none, "orders") })
 	require.PanicsWithValue(t, "etcdlock: a queue needs a session source", func() { etcdlock.NewMutex(nobody, "orders") })
-	require.PanicsWithValue(t, "etcdlock: nil context", func() {
-		//nolint:staticcheck // what it is about
-		_, _ = etcdlock.NewMutex(s, "orders").Lock(nil)
-	})
-	require.PanicsWithValue(t, "etcdlock: a lock is made with its constructor", func() {
-		_, _ = new(etcdlock.Mutex).Lock(context.Background())
-	})
+	var (
+		nothing  etcdlock.Lockable
+		noMutex  *etcdlock.Mutex
+		noClient *clientv3.Client
+		noOption etcdlock.Option
+		noTicket fairqueue.Option
+		noHold   *etcdlock.Hold
+		ctx      = context.Background()
+		m        = etcdlock.NewMutex(s, "orders")
+		lead     = func(context.Context, *etcdlock.Term) error { return nil }
+		work     = func(context.Context, *etcdlock.Hold) error { return nil }
+		note     = func(error) {}
+	)
+	for want, calls := range map[string][]func(){
+		"nil option": {
+			func() { etcdlock.NewMutex(s, "orders", noOption) },
+			func() { etcdlock.NewElection(s, "orders", etcdlock.AtPrefix(), noOption) },
+			func() { etcdlock.NewMulti(s, m).With(noOption) },
+			func() { _, _ = etcdlock.Inspect(ctx, s.Client(), "orders", noOption) },
+			func() { fairqueue.New(s, "orders", noTicket) },
+			func() { _, _ = fairqueue.New(s, "orders").Join(ctx, fairqueue.Exclusive, nil) },
+		},
+		"a Multi of a nil lock": {
+			func() { etcdlock.NewMulti(s, m, nothing) },
+			func() { etcdlock.NewMulti(s, noMutex, m) },
+		},
+		"Inspect needs a client":      {func() { _, _ = etcdlock.Inspect(ctx, noClient, "orders") }},
+		"ForceRelease needs a client": {func() { _ = etcdlock.ForceRelease(ctx, nil, "orders", 1) }},
+		"Do needs a lock": {
+			func() { _ = etcdlock.Do(ctx, nil, work) },
+			func() { _ = etcdlock.Do(ctx, noMutex, work) },
+		},
+		"TryDo needs a lock":                            {func() { _ = etcdlock.TryDo(ctx, nil, work) }},
+		"NewLocker needs a lock":                        {func() { etcdlock.NewLocker(nil, note) }},
+		"NewLocker needs a function to tell of trouble": {func() { etcdlock.NewLocker(m, nil) }},
+		"Reentrant needs a lock": {
+			func() { etcdlock.Reentrant(nil) },
+			func() { etcdlock.Reentrant(noMutex) },
+		},
+		"there is no function to run": {
+			func() { _ = etcdlock.Do(ctx, m, nil) },
+			func() { _ = etcdlock.TryDo(ctx, m, nil) },
+			func() { _ = etcdlock.Reentrant(m).Do(ctx, nil) },
+		},
+		"DoAnyN needs a function":           {func() { _ = etcdlock.NewStriped(s, "orders", 2).DoAnyN(ctx, 1, nil) }},
+		"Run needs a function to lead with": {func() { _ = etcdlock.NewElection(s, "orders").Run(ctx, "me", nil) }},
+		"a lock is made with its constructor": {
+			func() { _, _ = new(etcdlock.Mutex).Lock(ctx) },
+			func() { _, _ = new(etcdlock.RWMutex).TryLock(ctx) },
+			func() { _, _ = new(etcdlock.RWMutex).RLock(ctx) },
+			func() { _, _ = new(etcdlock.ReadLock).Lock(ctx) },
+			func() { _, _ = new(etcdlock.Multi).Lock(ctx) },
+			func() { _, _ = new(etcdlock.Semaphore).Acquire(ctx, 2) },
+			func() { _ = new(etcdlock.Semaphore).Resize(ctx, 2) },
+			func() { _ = new(etcdlock.Semaphore).Forget(ctx) },
+			func() { new(etcdlock.Semaphore).Sizes(ctx) },
+			func() { _, _, _ = new(etcdlock.Striped).Any(ctx) },
+			func() { new(etcdlock.Striped).For("key") },
+			func() { new(etcdlock.Striped).Stripe(0) },
+			func() { _, _ = new(etcdlock.Election).Campaign(ctx, "me") },
+			func() { _ = new(etcdlock.Election).Run(ctx, "me", lead) },
+			func() { _, _ = new(etcdlock.Election).Leader(ctx) },
+			func() { _, _ = new(etcdlock.Election).Candidates(ctx) },
+			func() { new(etcdlock.Election).Observe(ctx) },
+			func() { etcdlock.NewMulti(s, m, new(etcdlock.Mutex)) },
+			func() { etcdlock.Reentrant(new(etcdlock.RWMutex)) },
+		},
+		"a ReentrantLock is made with Reentrant": {func() { _, _, _ = new(etcdlock.ReentrantLock).Lock(ctx) }},
+		"a queue is made with New":               {func() { _, _ = new(fairqueue.Queue).Entries(ctx) }},
+		"a hold comes from a lock": {
+			func() { _ = noHold.Unlock(ctx) }, // whose Lock has failed
+			func() { _ = new(etcdlock.Hold).Err() },
+			func() { new(etcdlock.Hold).Context() },
+			func() { _ = new(etcdlock.Hold).Ensure(ctx, 0) },
+			func() { _ = new(etcdlock.Term).Resign(ctx) },
+		},
+	} {
+		for i, call := range calls {
+			require.PanicsWithValue(t, "etcdlock: "+want, call, "%s, %d", want, i)
+		}
+	}
+	require.Zero(t, tickets(t, s.Client()), "nothing has been begun")
+}
+
+func TestANilContextPanicsWithTheReason(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	var none context.Context
+	m := etcdlock.NewMutex(s, "orders")
+	semaphore := etcdlock.NewSemaphore(s, "permits", 2)
+	election := etcdlock.NewElection(s, "leader")
+	term, err := election.Campaign(within(t), "me")
+	require.NoError(t, err)
+	queue := fairqueue.New(s, "queue")
+	for i, call := range []func(){
+		func() { _, _ = m.Lock(none) },
+		func() { _, _ = m.TryLock(none) },
+		func() { _ = etcdlock.Do(none, m, func(context.Context, *etcdlock.Hold) error { return nil }) },
+		func() { _, _, _ = etcdlock.Reentrant(m).Lock(none) },
+		func() { _ = semaphore.Resize(none, 3) },
+		func() { _ = semaphore.Forget(none) },
+		func() { semaphore.Sizes(none) },
+		func() { _, _, _ = etcdlock.NewStriped(s, "stripes", 2).Any(none) },
+		func() { _, _ = election.Campaign(none, "me") },
+		func() { _ = election.Run(none, "me", func(context.Context, *etcdlock.Term) error { return nil }) },
+		func() { _, _ = election.Leader(none) },
+		func() { _, _ = election.Candidates(none) },
+		func() { election.Observe(none) },
+		func() { _ = term.Proclaim(none, "you") },
+		func() { _ = term.Transfer(none, "you") },
+		func() { _ = term.Resign(none) },
+		func() { _ = term.Ensure(none, 0) },
+		func() { _ = term.Downgrade(none) },
+		func() { term.Txn(none) },
+		func() { _, _ = etcdlock.Inspect(none, s.Client(), "orders") },
+		func() { _ = etcdlock.ForceRelease(none, s.Client(), "orders", 1) },
+		func() { _ = etcdlock.RequireHeld(none, "orders") },
+		func() { _, _ = queue.Join(none, fairqueue.Exclusive) },
+		func() { _, _ = queue.Entries(none) },
+		func() { queue.Follow(none) },
+	} {
+		require.PanicsWithValue(t, "etcdlock: nil context", call, i)
+	}
+	require.NoError(t, term.Err())
+	resign(t, term)
+	require.Zero(t, tickets(t, s.Client()))
 }
 
 func TestAnUnlockThatPanicsLeavesTheHoldAsItWas(t *testing.T) {

@@ -58,6 +58,8 @@ const (
 // After a [Semaphore.Resize] to less, those count as holding who fit into the new size: who got a
 // permit before has it all the same, but nothing in etcd tells it from one who waits.
 func Inspect(ctx context.Context, client *clientv3.Client, name string, opts ...Option) (Queue, error) {
+	needContext(ctx)
+	need(client, "Inspect needs a client")
 	q, err := inspect(ctx, client, name, opts)
 	return q, failed("inspect", name, err)
 }
@@ -129,6 +131,8 @@ func leaseTTLs(ctx context.Context, client *clientv3.Client, entries []fairqueue
 // more, nothing happens, and the error wraps [ErrStale]; but after an attempt that was not
 // answered it counts as released, since it may have been that attempt that removed it.
 func ForceRelease(ctx context.Context, client *clientv3.Client, key string, token Token) error {
+	needContext(ctx)
+	need(client, "ForceRelease needs a client")
 	var removed bool // or may have been
 	err := session.Retry(ctx, func(ctx context.Context) error {
 		answer, err := client.Txn(ctx).

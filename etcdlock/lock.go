@@ -65,12 +65,7 @@ func (l *lock) acquire(ctx context.Context, op string, join func(context.Context
 }
 
 func (l *lock) take(ctx context.Context, join func(context.Context) (claim, error)) (*Hold, error) {
-	if l.covers == nil {
-		panic("etcdlock: a lock is made with its constructor")
-	}
-	if ctx == nil {
-		panic("etcdlock: nil context")
-	}
+	l.ready(ctx)
 	if l.err != nil {
 		return nil, l.err
 	}

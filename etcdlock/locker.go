@@ -40,16 +40,21 @@ type Locker interface {
 // What has to be finished even if ctx ends, as long as the lock is held, takes h.Context instead
 // of fn's context.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) error) error {
+	need(l, "Do needs a lock")
 	return do(ctx, l.Lock, fn)
 }
 
 // TryDo is [Do] if nobody has the lock or waits for it. Otherwise fn is not called, and the error
 // wraps [ErrBusy].
 func TryDo(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) error) error {
+	need(l, "TryDo needs a lock")
 	return do(ctx, l.TryLock, fn)
 }
 
 func do(ctx context.Context, lock func(context.Context) (*Hold, error), fn func(context.Context, *Hold) error) (err error) {
+	if fn == nil {
+		panic("etcdlock: there is no function to run") // before the lock is taken
+	}
 	h, err := lock(ctx)
 	if err != nil {
 		return err

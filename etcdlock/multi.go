@@ -43,7 +43,9 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 	m.opts = collect("a Multi", nil)
 	var names []string
 	for _, l := range locks {
+		need(l, "a Multi of a nil lock")
 		place, part := l.place()
+		part.needMade()
 		names = append(names, part.name)
 		if m.err == nil {
 			m.err = part.err
@@ -68,9 +70,7 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 func (m *Multi) With(opts ...Option) *Multi {
 	with := *m
 	with.opts.hooks, with.opts.queue = slices.Clip(m.opts.hooks), nil // not to write into another With's
-	for _, opt := range opts {
-		opt.apply(&with.opts)
-	}
+	with.opts.add(opts)
 	return &with
 }
 

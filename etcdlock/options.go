@@ -172,10 +172,15 @@ func special(kind, name string, apply func(*options)) Option {
 
 func collect(kind string, opts []Option) options {
 	o := options{kind: kind, namespace: defaultNamespace}
-	for _, opt := range opts {
-		opt.apply(&o)
-	}
+	o.add(opts)
 	return o
+}
+
+func (o *options) add(opts []Option) {
+	for _, opt := range opts {
+		need(opt, "nil option")
+		opt.apply(o)
+	}
 }
 
 // prefix is where the queue of name is in etcd.

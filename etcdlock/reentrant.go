@@ -26,10 +26,13 @@ type ReentrantLock struct {
 // are not one. All values of one name in one etcd are the same lock, and can be entered through
 // each other's contexts.
 func Reentrant(l Locker) *ReentrantLock {
+	need(l, "Reentrant needs a lock")
 	switch l := l.(type) {
 	case *Mutex:
+		l.needMade()
 		return &ReentrantLock{l, l.source, l.name, l.covers[0].prefix}
 	case *RWMutex:
+		l.needMade()
 		return &ReentrantLock{l, l.source, l.name, l.covers[0].prefix}
 	}
 	panic("etcdlock: only a Mutex or a RWMutex can be re-entrant")
@@ -52,13 +55,13 @@ func Reentrant(l Locker) *ReentrantLock {
 // whether the hold is seen by this lock's client. If not, it is of no concern here, and so is one
 // that has been lost and is gone from etcd. If the read fails, its error is returned.
 func (r *ReentrantLock) Lock(ctx context.Context) (context.Context, *Hold, error) {
-	return r.enter(ctx, "lock", r.inner.Lock)
+	return r.enter(ctx, "lock", Locker.Lock)
 }
 
 // TryLock is Lock without waiting; if somebody else has the lock or waits for it, and ctx does
 // not come from a hold of it, the error is [ErrBusy].
 func (r *ReentrantLock) TryLock(ctx context.Context) (context.Context, *Hold, error) {
-	return r.enter(ctx, "trylock", r.inner.TryLock)
+	return r.enter(ctx, "trylock", Locker.TryLock)
 }
 
 // Do runs fn with the lock, entered again or taken, as the function [Do] does. fn's context
@@ -80,10 +83,9 @@ func (l reentrantLocker) TryLock(ctx context.Context) (*Hold, error) {
 	return h, err
 }
 
-func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.Context) (*Hold, error)) (context.Context, *Hold, error) {
-	if ctx == nil {
-		panic("etcdlock: nil context")
-	}
+func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, context.Context) (*Hold, error)) (context.Context, *Hold, error) {
+	need(r.inner, "a ReentrantLock is made with Reentrant")
+	needContext(ctx)
 	for h := range holdsOf(ctx, func(c cover) bool { return c.prefix == r.prefix }) {
 		if h.tenure == nil && h.Err() != nil || errors.Is(h.ended(), ErrUnlocked) {
 			continue
@@ -111,7 +113,7 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(context.
 		}
 		return again.within(ctx), again, nil
 	}
-	base, err := take(ctx)
+	base, err := take(r.inner, ctx)
 	if err != nil {
 		return ctx, nil, err
 	}

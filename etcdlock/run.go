@@ -40,6 +40,8 @@ const (
 // returned then; and when the health check has failed, as soon as it succeeds. Failures that
 // may pass are tried again after 0.1 s to 10 s. For this src should be a session.Keeper.
 func (e *Election) Run(ctx context.Context, value string, lead func(ctx context.Context, t *Term) error) error {
+	e.ready(ctx)
+	need(lead, "Run needs a function to lead with")
 	retry := campaignRetry
 	health := &healthCheck{check: e.opts.health, every: e.opts.every, turn: make(chan struct{}, 1)}
 	for {

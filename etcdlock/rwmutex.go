@@ -141,6 +141,7 @@ var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be 
 // locks than a Mutex or RWMutex, those of a Mutex [WithLocalHandover] or [WithRetention], which the
 // process may keep or hand on, and those of a ReentrantLock, cannot be downgraded, which is an error.
 func (h *Hold) Downgrade(ctx context.Context) error {
+	h.ready(ctx)
 	return failed("downgrade", h.lock.name, h.downgrade(ctx))
 }
 

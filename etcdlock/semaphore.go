@@ -97,6 +97,7 @@ var errSlots = errors.New("with slots only one permit can be taken at a time")
 // next in line, and within about 10 s otherwise. Holders who want to know follow Sizes. It
 // panics if size is not positive. One read and one transaction.
 func (s *Semaphore) Resize(ctx context.Context, size int64) error {
+	s.ready(ctx)
 	err := s.err
 	if err == nil {
 		err = s.queue.Resize(ctx, size)
@@ -108,6 +109,7 @@ func (s *Semaphore) Resize(ctx context.Context, size int64) error {
 // the size. It is for names that are not used again. If somebody holds a permit or waits for
 // one, the error wraps [ErrBusy]. One transaction.
 func (s *Semaphore) Forget(ctx context.Context) error {
+	s.ready(ctx)
 	err := s.err
 	if err == nil {
 		err = s.queue.Forget(ctx)
@@ -119,6 +121,7 @@ func (s *Semaphore) Forget(ctx context.Context) error {
 // every change of it, until ctx ends. An error says that etcd refuses to be read at the
 // moment, and the loop may be left or goes on; or that the client was closed, and the loop ends. One read and one watch, no session.
 func (s *Semaphore) Sizes(ctx context.Context) iter.Seq2[int64, error] {
+	s.ready(ctx)
 	return func(yield func(int64, error) bool) {
 		if s.err != nil {
 			yield(0, failed("sizes", s.name, s.err))

@@ -54,6 +54,7 @@ func (s *Striped) Stripes() int { return len(s.stripes) }
 // Index returns the number of key's stripe: its 64-bit FNV-1a hash modulo the number of
 // stripes, the same on every machine and in every version of this library.
 func (s *Striped) Index(key string) int {
+	s.needMade()
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(key)) // never fails
 	return int(hash.Sum64() % uint64(len(s.stripes)))
@@ -64,7 +65,10 @@ func (s *Striped) Index(key string) int {
 func (s *Striped) For(key string) *Mutex { return s.stripes[s.Index(key)] }
 
 // Stripe returns the lock of stripe i.
-func (s *Striped) Stripe(i int) *Mutex { return s.stripes[i] }
+func (s *Striped) Stripe(i int) *Mutex {
+	s.needMade()
+	return s.stripes[i]
+}
 
 // Any waits for whichever stripe is free first and returns its number as well. If several are free,
 // chance decides. It costs one read and one transaction if one is free; otherwise a
@@ -91,6 +95,7 @@ func (s *Striped) AnyN(ctx context.Context, n int) (*Hold, []int, error) {
 
 // DoAnyN is [Do] with whichever n stripes are free first.
 func (s *Striped) DoAnyN(ctx context.Context, n int, fn func(ctx context.Context, h *Hold, stripes []int) error) error {
+	need(fn, "DoAnyN needs a function")
 	var stripes []int
 	return do(ctx,
 		func(ctx context.Context) (h *Hold, err error) {
@@ -107,6 +112,7 @@ func (s *Striped) TryAnyN(ctx context.Context, n int) (*Hold, []int, error) {
 }
 
 func (s *Striped) anyN(ctx context.Context, op string, n int, wait bool) (*Hold, []int, error) {
+	s.ready(ctx)
 	if n < 1 || n > len(s.stripes) {
 		panic("etcdlock: " + strconv.Itoa(n) + " of " + strconv.Itoa(len(s.stripes)) + " stripes")
 	}

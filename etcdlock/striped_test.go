@@ -251,7 +251,7 @@ func TestDoAnyNTellsWhichStripesItRunsWith(t *testing.T) {
 	})
 	require.ErrorIs(t, err, io.EOF)
 	unlock(t, held)
-	require.ErrorIs(t, s.DoAnyN(cancelled(), 2, nil), context.Canceled)
+	require.ErrorIs(t, s.DoAnyN(cancelled(), 2, func(context.Context, *etcdlock.Hold, []int) error { return nil }), context.Canceled)
 	awaitTickets(t, cluster.Client(t), 0)
 }
 

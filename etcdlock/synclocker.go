@@ -29,9 +29,8 @@ const lockAgain = time.Second
 //
 // Prefer [Do], or Lock with a context, wherever the code can be changed.
 func NewLocker(l Locker, trouble func(error)) sync.Locker {
-	if l == nil || trouble == nil {
-		panic("etcdlock: NewLocker needs a lock and somebody to tell of trouble")
-	}
+	need(l, "NewLocker needs a lock")
+	need(trouble, "NewLocker needs a function to tell of trouble")
 	return &syncLocker{lock: l, trouble: trouble}
 }
 

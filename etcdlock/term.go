@@ -21,6 +21,7 @@ type Term struct {
 // more than 1 MiB is refused with [ErrTooLarge], and the term goes on. If ctx
 // ends before etcd answers, the value may or may not have been replaced.
 func (t *Term) Proclaim(ctx context.Context, value string) error {
+	t.ready(ctx)
 	err := t.Err()
 	if err == nil {
 		if err = t.ticket.Set(ctx, value); errors.Is(err, fairqueue.ErrGone) {
@@ -49,6 +50,7 @@ func (t *Term) Resign(ctx context.Context) error { return t.Unlock(ctx) }
 // more recently looks like any other. A candidate that gives up at the same moment leaves the term
 // to the next in line.
 func (t *Term) Transfer(ctx context.Context, candidate string) error {
+	t.ready(ctx)
 	return failed("transfer", t.Name(), t.transfer(ctx, candidate))
 }
 

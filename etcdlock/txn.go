@@ -28,6 +28,7 @@ import (
 //		return err
 //	})
 func (h *Hold) Txn(ctx context.Context) clientv3.Txn {
+	h.ready(ctx)
 	return &guardedTxn{ctx: ctx, hold: h}
 }
 

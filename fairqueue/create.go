@@ -16,8 +16,9 @@ import (
 // that turns out to be lost. A source that has no next one says so.
 func withSession[T any](ctx context.Context, source session.Source, attempt func(*session.Session) (T, error)) (T, error) {
 	var none T
-	if ctx == nil {
-		panic("etcdlock: nil context")
+	needContext(ctx)
+	if source == nil {
+		panic("etcdlock: a queue needs a session source, and is made with New")
 	}
 	for {
 		s, err := source.Session(ctx)
@@ -31,6 +32,12 @@ func withSession[T any](ctx context.Context, source session.Source, attempt func
 		if err == nil || !errors.Is(err, session.ErrLost) {
 			return result, err
 		}
+	}
+}
+
+func needContext(ctx context.Context) {
+	if ctx == nil {
+		panic("etcdlock: nil context")
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 // It costs one read and one watch on the whole queue, and another read about every 10 s; each
 // change is told to every follower, so there should be few of a queue with many tickets.
 func (q *Queue) Follow(ctx context.Context) iter.Seq2[[]Entry, error] {
+	needContext(ctx)
 	return func(yield func([]Entry, error) bool) {
 		f := &follower{queue: q, yield: yield}
 		for failures := 0; ctx.Err() == nil; {
@@ -193,6 +194,10 @@ func sameEntry(a, b Entry) bool { return a.Revision == b.Revision && a.version =
 
 // client is the one to make requests with that need no session.
 func (q *Queue) client(ctx context.Context) (*clientv3.Client, error) {
+	needContext(ctx)
+	if q.source == nil {
+		panic("etcdlock: a queue is made with New")
+	}
 	if has, ok := q.source.(interface{ Client() *clientv3.Client }); ok {
 		return has.Client(), nil
 	}

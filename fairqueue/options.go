@@ -74,6 +74,9 @@ func collectJoin(opts []JoinOption) joinOptions {
 	}
 	var o joinOptions
 	for _, opt := range opts {
+		if opt == nil {
+			panic("etcdlock: nil option")
+		}
 		opt.applyJoin(&o)
 	}
 	return o

@@ -39,6 +39,9 @@ func New(source session.Source, prefix string, opts ...Option) *Queue {
 	}
 	o := options{recheck: defaultRecheck}
 	for _, opt := range opts {
+		if opt == nil {
+			panic("etcdlock: nil option")
+		}
 		opt.apply(&o)
 	}
 	q := &Queue{

@@ -23,6 +23,7 @@ var ErrGone = fmt.Errorf("%w: the ticket is not there any more", session.ErrLost
 // Whatever happens to a watch, the network or the members of the cluster is not an
 // error: Wait looks again and goes on.
 func (t *Ticket) Wait(ctx context.Context) error {
+	needContext(ctx)
 	err := t.wait(ctx)
 	if err == nil {
 		// The grant is worth nothing to one who has stopped waiting for it, or who

@@ -212,6 +212,7 @@ func around(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 // and starts another. Trouble with the watch is no loss: then Lost looks, and watches again. An
 // error of another kind says that etcd does not let it look. It runs in the caller's goroutine.
 func (t *Ticket) Lost(ctx context.Context) error {
+	needContext(ctx)
 	w := t.watcher()
 	o := t.ownKey()
 	seen := t.me.revision

@@ -37,6 +37,10 @@ const (
 // As op may be run several times, it must be repeatable; see [Doubtful] for
 // what its error says about writes. Safe for concurrent use.
 func (s *Session) Call(ctx context.Context, op func(context.Context) error) error {
+	needContext(ctx)
+	if op == nil {
+		panic("session: Call needs a function")
+	}
 	return s.call(ctx, func(limit time.Duration) (timedOut bool, err error) { return attempt(ctx, s.ctx, limit, op) })
 }
 
@@ -66,7 +70,17 @@ func (s *Session) call(ctx context.Context, try func(limit time.Duration) (timed
 
 // Retry is [Session.Call] for requests that need no session: it ends with ctx only.
 func Retry(ctx context.Context, op func(context.Context) error) error {
+	needContext(ctx)
+	if op == nil {
+		panic("session: Retry needs a function")
+	}
 	return attempts(ctx, context.Background(), op)
+}
+
+func needContext(ctx context.Context) {
+	if ctx == nil {
+		panic("session: nil context")
+	}
 }
 
 // Doubtful reports whether a write that failed with err may nevertheless have

@@ -59,6 +59,7 @@ type Transaction struct {
 // the request was cancelled. Values of ctx, as for tracing, do not travel with what goes out together, whose answers
 // share a header. Safe for concurrent use.
 func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, doubts int, err error) {
+	needContext(ctx)
 	if t.Grace && ctx.Done() != nil {
 		g := &graced{caller: ctx, least: time.Now().Add(grace)}
 		defer g.stop()

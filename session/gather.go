@@ -26,6 +26,7 @@ type gathering struct {
 // The error is that of ask, or that with which ctx or the session ended before. Safe for concurrent
 // use, with the same type of answer for the same key; otherwise Gather panics.
 func Gather[T any](ctx context.Context, s *Session, key string, ask func(ctx context.Context, callers int) (T, error)) (answer T, err error) {
+	needContext(ctx)
 	g, err := s.gather(key, func(ctx context.Context, callers int) (any, error) { return ask(ctx, callers) })
 	if err != nil {
 		return answer, err

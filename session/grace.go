@@ -14,6 +14,7 @@ const grace = 250 * time.Millisecond
 // long as ctx, but for a quarter of a second from now even if ctx is over.
 // Cleaning up on the context that was just cancelled would achieve nothing.
 func Grace(ctx context.Context) (context.Context, context.CancelFunc) {
+	needContext(ctx)
 	return lastingUntil(ctx, time.Now().Add(grace))
 }
 

@@ -61,9 +61,7 @@ func (k *Keeper) Client() *clientv3.Client { return k.client }
 // 10 s after the last has given up. A lease that is granted late serves the next call. Without a
 // deadline in ctx the wait ends after 10 s. After Close the error is [ErrClosed]. A nil context panics.
 func (k *Keeper) Session(ctx context.Context) (*Session, error) {
-	if ctx == nil {
-		panic("session: nil context")
-	}
+	k.ready(ctx)
 	if s := k.alive(); s != nil {
 		return s, nil
 	}
@@ -163,6 +161,13 @@ func (k *Keeper) create(c *creation) {
 	c.cancel()
 }
 
+func (k *Keeper) ready(ctx context.Context) {
+	if k.client == nil {
+		panic("session: a Keeper is made with Keep")
+	}
+	needContext(ctx)
+}
+
 func (k *Keeper) alive() *Session {
 	if s := k.current.Load(); s != nil && s.Err() == nil {
 		return s
@@ -175,9 +180,7 @@ func (k *Keeper) alive() *Session {
 // connection, and revokes the lease; in the background if ctx ends before. See [Session.Close]; it may be called again.
 // A nil context panics.
 func (k *Keeper) Close(ctx context.Context) error {
-	if ctx == nil {
-		panic("session: nil context")
-	}
+	k.ready(ctx)
 	ctx, cancel := Grace(ctx)
 	defer cancel()
 	ctx, stop := bounded(ctx)

@@ -83,6 +83,9 @@ func WithClock(now func() time.Duration) Option {
 func collect(opts []Option) options {
 	o := options{ttl: defaultTTL, logger: slog.New(slog.DiscardHandler), now: systemClock()}
 	for _, opt := range opts {
+		if opt == nil {
+			panic("session: nil option")
+		}
 		opt.apply(&o)
 	}
 	return o

@@ -98,6 +98,43 @@ func TestNilClientAndContextPanic(t *testing.T) {
 	require.PanicsWithValue(t, "session: New needs a client", func() { _, _ = session.New(context.Background(), nil) })
 	require.PanicsWithValue(t, "session: New needs a context", func() { _, _ = session.New(none, newFake().client()) })
 	require.PanicsWithValue(t, "session: Keep needs a client", func() { session.Keep(nil) })
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s, k := open(t, f), keep(t, f)
+		for i, call := range []func(){
+			func() { _, _ = k.Session(none) },
+			func() { _ = k.Close(none) },
+			func() { _ = s.Renew(none) },
+			func() { _ = s.Close(none) },
+			func() { _ = s.Call(none, func(context.Context) error { return nil }) },
+			func() { _, _, _ = s.Commit(none, session.Transaction{}) },
+			func() { _ = s.InTurn(none, func() error { return nil }) },
+			func() { _, _ = s.Watch(none, time.Second, "", "key") },
+			func() { _ = session.Retry(none, func(context.Context) error { return nil }) },
+			func() { session.Grace(none) },
+		} {
+			require.PanicsWithValue(t, "session: nil context", call, i)
+		}
+		require.NoError(t, s.Err())
+	})
+}
+
+func TestNilOptionsAndFunctionsPanic(t *testing.T) {
+	ctx := context.Background()
+	require.PanicsWithValue(t, "session: nil option", func() { session.Keep(newFake().client(), nil) })
+	require.PanicsWithValue(t, "session: nil option", func() { _, _ = session.New(ctx, newFake().client(), nil) })
+	require.PanicsWithValue(t, "session: Retry needs a function", func() { _ = session.Retry(ctx, nil) })
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		require.PanicsWithValue(t, "session: Call needs a function", func() { _ = s.Call(ctx, nil) })
+	})
+}
+
+func TestZeroValuesPanic(t *testing.T) {
+	ctx := context.Background()
+	require.PanicsWithValue(t, "session: a Keeper is made with Keep", func() { _, _ = new(session.Keeper).Session(ctx) })
+	require.PanicsWithValue(t, "session: a Keeper is made with Keep", func() { _ = new(session.Keeper).Close(ctx) })
+	require.PanicsWithValue(t, "session: a Session is made with New", func() { _ = new(session.Session).Err() })
+	require.PanicsWithValue(t, "session: a Session is made with New", func() { _ = new(session.Session).Close(ctx) })
 }
 
 // R8: no member answers, and the caller set no limit.

@@ -197,6 +197,9 @@ func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 // [ErrLost] once it is lost, or [ErrClosed]. It looks at the clock. No request
 // is made.
 func (s *Session) Err() error {
+	if s.ctx == nil {
+		panic("session: a Session is made with New")
+	}
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}

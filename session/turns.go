@@ -10,6 +10,7 @@ const turnLimit = 2
 // together etcd would otherwise be so busy that leases are not renewed in time. It returns f's
 // error, or that with which ctx or the session ended before. Safe for concurrent use.
 func (s *Session) InTurn(ctx context.Context, f func() error) error {
+	needContext(ctx)
 	select {
 	case s.turns <- struct{}{}:
 	case <-ctx.Done():

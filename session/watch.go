@@ -48,6 +48,7 @@ type Watch struct {
 // another stream. Once the watch stands, ctx does not matter any more. Of its
 // values only outgoing metadata travel, and such a watch is never kept. Safe for concurrent use.
 func (s *Session) Watch(ctx context.Context, limit time.Duration, name, key string, options ...clientv3.OpOption) (*Watch, error) {
+	needContext(ctx)
 	base := s.ctx
 	if own, ok := metadata.FromOutgoingContext(ctx); ok {
 		base, name = metadata.NewOutgoingContext(base, own), ""

@@ -1,0 +1,45 @@
+package etcdlock
+
+import (
+	"context"
+	"reflect"
+)
+
+// What is nil although it must not be is a mistake in the program. It is named at once, since further
+// inside nothing tells any more whose it was.
+
+func needContext(ctx context.Context) {
+	if ctx == nil {
+		panic("etcdlock: nil context")
+	}
+}
+
+// need panics if value is nil, or a nil pointer or function in an interface.
+func need(value any, text string) {
+	switch v := reflect.ValueOf(value); {
+	case !v.IsValid(), (v.Kind() == reflect.Pointer || v.Kind() == reflect.Func) && v.IsNil():
+		panic("etcdlock: " + text)
+	}
+}
+
+func (l *lock) needMade() {
+	if l.covers == nil {
+		panic("etcdlock: a lock is made with its constructor")
+	}
+}
+
+func (l *lock) ready(ctx context.Context) {
+	l.needMade()
+	needContext(ctx)
+}
+
+func (h *Hold) needMade() {
+	if h == nil || h.claim == nil {
+		panic("etcdlock: a hold comes from a lock")
+	}
+}
+
+func (h *Hold) ready(ctx context.Context) {
+	h.needMade()
+	needContext(ctx)
+}
