@@ -46,6 +46,14 @@ func creatingAll(n int) func(any) bool {
 	}
 }
 
+// leavingAll fits the transaction with which a group of n leaves.
+func leavingAll(n int) func(any) bool {
+	return func(message any) bool {
+		r, ok := message.(*etcdserverpb.TxnRequest)
+		return ok && len(r.Success) == n && len(r.Compare) == n && r.Success[0].GetRequestDeleteRange() != nil
+	}
+}
+
 // M1: in any order of any of the names, with others who want but one of them.
 func TestGroupsCannotDeadlock(t *testing.T) {
 	t.Parallel()

@@ -232,3 +232,34 @@ func TestALowerLimitOfEtcdIsReported(t *testing.T) {
 	require.Equal(t, fairqueue.TooManyError{Places: 5}, *tooMany)
 	require.ErrorContains(t, err, "--max-txn-ops")
 }
+
+// R1: all go or none, so what a second attempt finds tells whether the first was applied.
+func TestAGroupThatLosesAPartWhileItLeavesSaysSo(t *testing.T) {
+	for name, applied := range map[string]bool{"request lost": false, "reply lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			g := joinAll(t, open(t, client), places(open(t, client), 3)...)
+			lose := c.LoseRequest
+			if applied {
+				lose = c.LoseReply
+			}
+			fault := lose("Txn", embedtest.Once(), embedtest.When(leavingAll(3)))
+			left := background(t, func() error { return g.Leave(within(t, patience)) })
+			require.NoError(t, fault.Wait(within(t, patience)))
+			if applied {
+				eventuallyEmpty(t, client, "g")
+			} else {
+				remove(t, client, keysUnder(t, client, "g")[1])
+			}
+			fault.Heal()
+			if err := result(t, left); applied {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, fairqueue.ErrGone)
+			}
+			eventuallyEmpty(t, client, "g")
+		})
+	}
+}

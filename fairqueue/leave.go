@@ -29,9 +29,13 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 		t.queue.calm.leaving.Add(1)
 		guards[i], deletes[i] = t.Guard(), clientv3.OpDelete(t.me.key)
 	}
+	var which []clientv3.Op // of several are there, if not all
+	if len(tickets) > 1 {
+		which = own(tickets)
+	}
 	s := tickets[0].session
 	answer, doubts, err := s.Commit(ctx, session.Transaction{
-		If: guards, Then: deletes,
+		If: guards, Then: deletes, Else: which,
 		Likely: true,
 		Alone:  len(tickets) > 1,
 		Grace:  true, // a context that hangs on the hold ends with it, which may be at this moment
@@ -45,10 +49,23 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 			t.forget()
 		}
 	}
-	if err == nil && !found && doubts == 0 {
+	if err == nil && !found && (doubts == 0 || anyThere(tickets, answer)) {
 		return ErrGone
 	}
 	return err
+}
+
+// anyThere is about several tickets of which not all were there. An earlier attempt, whose answer was lost,
+// removed all of them or none.
+func anyThere(tickets []*Ticket, answer *clientv3.TxnResponse) bool {
+	for i, part := range answer.Responses {
+		for _, e := range entriesOf(part.GetResponseRange().Kvs) {
+			if e.is(tickets[i].me) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func claimLeaving(tickets []*Ticket) []*Ticket {
