@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -95,25 +96,39 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	if len(conditions) > 0 {
 		t.verdict = granted // as there was room and nobody came in between, whatever has happened since
 	}
+	var sizes []*mvccpb.KeyValue
 	if !found {
-		if err := q.space.agree(response.Responses[2].GetResponseRange().Kvs, size); err != nil {
-			t.abandon()
-			return nil, err
-		}
+		sizes = response.Responses[2].GetResponseRange().Kvs
 		if queue := response.Responses[3].GetResponseRange(); !queue.More {
 			t.reckon(censusOf(q.space, entriesOf(queue.Kvs), t.seen, size))
 		}
-	} else if t.verdict != granted {
-		if err := q.fits(ctx, s, weight, size); err != nil {
-			t.abandon()
-			return nil, err
-		}
+	}
+	if err := t.settle(ctx, sizes, size); err != nil {
+		t.abandon()
+		return nil, err
 	}
 	if t.verdict == tooHeavy {
 		t.abandon()
 		return nil, t.permit.tooHeavy()
 	}
 	return t, nil
+}
+
+// settle makes sure that a size is recorded, and that it agrees with the one given, after the join, which read
+// sizes there, or was found again, so that it is not known what it read. The join has recorded the size, unless
+// there is a stranger's key in the folder.
+func (t *Ticket) settle(ctx context.Context, sizes []*mvccpb.KeyValue, size int64) error {
+	if t.queue.space.recorded(sizes) != nil {
+		return t.queue.space.agree(sizes, size)
+	}
+	if err := t.queue.setSize(ctx, t.session, size, true); err != nil {
+		return err
+	}
+	weight := t.permit.weight
+	if t.verdict == granted {
+		weight = 1 // a reduction takes nothing away
+	}
+	return t.queue.fits(ctx, t.session, weight, size)
 }
 
 // fits returns a SizeError if the size is not the one agreed on, or less than weight.

@@ -59,6 +59,16 @@ func (s space) sizeIn(keys []entry, size int64) (agreed, peak int64) {
 	return size, size
 }
 
+// recorded finds the key that tells the size among those of the folder, in which others may put theirs.
+func (s space) recorded(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	for _, kv := range kvs {
+		if _, _, ok := s.sizeOf(string(kv.Key)); ok {
+			return kv
+		}
+	}
+	return nil
+}
+
 // agree says whether size is the one agreed on, or was once.
 func (s space) agree(kvs []*mvccpb.KeyValue, size int64) error {
 	for _, kv := range kvs {
@@ -84,14 +94,8 @@ func (q *Queue) Resize(ctx context.Context, size int64) error {
 	if size <= 0 {
 		panic("etcdlock: the size of a semaphore must be positive")
 	}
-	_, err := withSession(ctx, q.source, func(s *session.Session) (done bool, err error) {
-		for !done && err == nil {
-			err = s.Call(ctx, func(ctx context.Context) (err error) {
-				done, err = q.resize(ctx, s.Client(), size)
-				return err
-			})
-		}
-		return done, err
+	_, err := withSession(ctx, q.source, func(s *session.Session) (done struct{}, err error) {
+		return done, q.setSize(ctx, s, size, false)
 	})
 	if err != nil {
 		return fmt.Errorf("queue %s: %w", q.space, err)
@@ -99,7 +103,18 @@ func (q *Queue) Resize(ctx context.Context, size int64) error {
 	return nil
 }
 
-func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64) (done bool, err error) {
+// setSize tries until the size is set; only if there is none, if that is said.
+func (q *Queue) setSize(ctx context.Context, s *session.Session, size int64, ifNone bool) (err error) {
+	for done := false; !done && err == nil; {
+		err = s.Call(ctx, func(ctx context.Context) (err error) {
+			done, err = q.resize(ctx, s.Client(), size, ifNone)
+			return err
+		})
+	}
+	return err
+}
+
+func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64, ifNone bool) (done bool, err error) {
 	folder := q.space.sizes().all()
 	old, err := client.Get(ctx, folder.first, clientv3.WithRange(folder.end))
 	if err != nil {
@@ -116,7 +131,7 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64)
 		if !ok {
 			continue // whoever's it is
 		}
-		if replaced == size {
+		if ifNone || replaced == size {
 			return true, nil
 		}
 		_ = json.Unmarshal(kv.Value, &a) // what is unreadable has nothing to say
@@ -146,17 +161,21 @@ func (q *Queue) forgetPeak(ctx context.Context, s *session.Session, granted entr
 	folder := q.space.sizes().all()
 	_ = s.Call(ctx, func(ctx context.Context) error {
 		old, err := s.Client().Get(ctx, folder.first, clientv3.WithRange(folder.end))
-		if err != nil || len(old.Kvs) != 1 {
+		if err != nil {
 			return err
 		}
-		key := string(old.Kvs[0].Key)
-		size, peak, ok := q.space.sizeOf(key)
-		if !ok || size == peak || old.Kvs[0].CreateRevision > granted.revision {
+		kv := q.space.recorded(old.Kvs)
+		if kv == nil || kv.CreateRevision > granted.revision {
+			return nil
+		}
+		key := string(kv.Key)
+		size, peak, _ := q.space.sizeOf(key)
+		if size == peak {
 			return nil
 		}
 		_, err = s.Client().Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(key), "=", old.Kvs[0].CreateRevision)).
-			Then(clientv3.OpDelete(key), clientv3.OpPut(q.space.sizeKey(size, size), string(old.Kvs[0].Value))).
+			If(createdAt(key, kv.CreateRevision)).
+			Then(clientv3.OpDelete(key), clientv3.OpPut(q.space.sizeKey(size, size), string(kv.Value))).
 			Commit()
 		return err
 	})

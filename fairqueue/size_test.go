@@ -284,3 +284,79 @@ func TestASizeIsAgreedOnBesideAQueueBelowIt(t *testing.T) {
 	_, err := q.TryPermits(within(t, patience), 1, 5)
 	requireSizeError(t, err, fairqueue.SizeError{Asked: 5, Agreed: 1})
 }
+
+// Whatever somebody has put into the folder of the size, the first to come agrees on one, and it can be replaced.
+func TestASizeIsAgreedOnBesideAStrangersKeyInItsFolder(t *testing.T) {
+	for _, name := range []string{"foo", "7", "7-x", "3-2", "x1a2b-0"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := embedtest.Start(t).Client(t)
+			stray := "q/!size/" + name
+			put(t, client, stray)
+			q, other := fairqueue.New(open(t, client), "q"), fairqueue.New(open(t, client), "q")
+			first := holdPermits(t, q, 1, 2)
+			for _, take := range []func(context.Context, int64, int64) (*fairqueue.Ticket, error){other.JoinPermits, other.TryPermits} {
+				_, err := take(within(t, patience), 1, 5)
+				requireSizeError(t, err, fairqueue.SizeError{Asked: 5, Agreed: 2})
+			}
+			resize(t, q, 3)
+			resize(t, q, 1)
+			leave(t, first)
+			leave(t, holdPermits(t, other, 1, 2)) // a replaced size, which counts as the new one
+			require.ElementsMatch(t, []string{stray, "q/!size/1-1"}, keysUnder(t, client, "q"), "nobody has a permit from before")
+
+			require.NoError(t, q.Forget(within(t, patience)))
+			put(t, client, stray)
+			try, err := other.TryPermits(within(t, patience), 1, 5)
+			require.NoError(t, err)
+			_, err = q.JoinPermits(within(t, patience), 1, 2)
+			requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 5})
+			leave(t, try)
+		})
+	}
+}
+
+// R1: the retry finds itself, and no size.
+func TestASizeIsAgreedOnBesideAStrangersKeyWhenAReplyIsLost(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	put(t, client, "q/!size/foo")
+	q := fairqueue.New(open(t, client), "q")
+	fault := c.LoseReply("Txn", embedtest.Once())
+	joined := background(t, func() error {
+		_, err := q.JoinPermits(within(t, patience), 1, 2)
+		return err
+	})
+	require.NoError(t, fault.Wait(within(t, patience)))
+	fault.Heal()
+	require.NoError(t, result(t, joined))
+	_, err := q.JoinPermits(within(t, patience), 1, 3)
+	requireSizeError(t, err, fairqueue.SizeError{Asked: 3, Agreed: 2})
+}
+
+// Those who come at a time with different sizes do not both get a permit.
+func TestTwoWhoAgreeOnASizeBesideAStrangersKeyAgreeOnOne(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	put(t, client, "q/!size/foo")
+	var joins []<-chan error
+	for size := range int64(6) {
+		q := fairqueue.New(open(t, client), "q")
+		joins = append(joins, background(t, func() error {
+			_, err := q.JoinPermits(within(t, patience), 1, size+6)
+			return err
+		}))
+	}
+	agreed := 0
+	for _, j := range joins {
+		var differs *fairqueue.SizeError
+		if err := result(t, j); err == nil {
+			agreed++
+		} else {
+			require.ErrorAs(t, err, &differs)
+		}
+	}
+	require.Equal(t, 1, agreed)
+	require.Len(t, keysUnder(t, client, "q/!size"), 2)
+}
