@@ -6,9 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
 )
 
 func TestMoreNamesThanATransactionCarriesAreRefused(t *testing.T) {
@@ -44,6 +47,92 @@ func TestMoreNamesThanATransactionCarriesAreRefused(t *testing.T) {
 	awaitTickets(t, cluster.Client(t), 129)
 	unlock(t, one)
 	unlock(t, granted(t, waiting))
+}
+
+// puts returns n operations.
+func puts(n int) (ops []clientv3.Op) {
+	for i := range n {
+		ops = append(ops, clientv3.OpPut(fmt.Sprint("data/", i), "written"))
+	}
+	return ops
+}
+
+// manyOf returns a lock of n names.
+func manyOf(s *session.Session, n int) *etcdlock.Multi {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	return allOf(s, names...)
+}
+
+func TestTransactionsOfTheLargestMultiCarryAsMuchAsOthers(t *testing.T) {
+	for limit, opts := range map[int][]embedtest.Option{
+		128: nil,
+	} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t, opts...)
+			client := cluster.Client(t)
+			s := newSession(t, client)
+			written, missing := clientv3.Compare(clientv3.Version("data/0"), ">", 0), clientv3.Compare(clientv3.Version("data/0"), "=", 0)
+
+			h := lock(t, manyOf(s, limit-1))
+			answer, err := h.Txn(within(t)).Then(puts(limit)...).Commit()
+			require.NoError(t, err)
+			require.True(t, answer.Succeeded)
+			require.Len(t, answer.Responses, limit)
+			answer, err = h.Txn(within(t)).If(written).Then(puts(limit)...).Commit()
+			require.NoError(t, err)
+			require.True(t, answer.Succeeded)
+			answer, err = h.Txn(within(t)).If(missing).Then(puts(limit)...).Commit()
+			require.NoError(t, err)
+			require.False(t, answer.Succeeded)
+			require.Empty(t, answer.Responses)
+			_, err = h.Txn(within(t)).If(written, missing).Then(puts(1)...).Commit()
+			require.ErrorIs(t, err, rpctypes.ErrTooManyOps)
+			require.ErrorContains(t, err, fmt.Sprintf("%d comparisons guard the lock", limit-1))
+			unlock(t, h)
+
+			h = lock(t, manyOf(s, limit/2))
+			answer, err = h.Txn(within(t)).If(missing).Then(puts(1)...).Else(puts(limit / 2)...).Commit()
+			require.NoError(t, err)
+			require.False(t, answer.Succeeded)
+			require.Len(t, answer.Responses, limit/2)
+			unlock(t, h)
+		})
+	}
+}
+
+// Whichever part is gone, whatever the comparisons.
+func TestATransactionOfAMultiThatLacksAPartTakesNoEffect(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	s := newSession(t, client)
+	holds, fails := clientv3.Compare(clientv3.Version("data/0"), "=", 0), clientv3.Compare(clientv3.Version("data/0"), "=", 7)
+	for i, prepare := range []func(clientv3.Txn) clientv3.Txn{
+		func(txn clientv3.Txn) clientv3.Txn { return txn },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.Then(puts(1)...) },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.If(holds).Then(puts(1)...) },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.If(fails).Then(puts(1)...) },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.If(holds).Then(puts(1)...).Else(puts(1)...) },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.If(fails).Then(puts(1)...).Else(puts(1)...) },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.Else(puts(1)...) },
+	} {
+		h := lock(t, manyOf(s, 3))
+		guards := h.Guards()
+		gone := string(guards[i%3].KeyBytes())
+		_, err := client.Delete(within(t), gone)
+		require.NoError(t, err)
+		_, err = prepare(h.Txn(within(t))).Commit()
+		require.ErrorIs(t, err, etcdlock.ErrLost)
+		require.ErrorContains(t, err, gone)
+		require.Error(t, h.Err())
+		require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+		awaitTickets(t, client, 0)
+	}
+	require.Empty(t, keysAt(t, client, "data/"))
 }
 
 // While a Multi waits for one of its parts, those it has had already may be taken away.

@@ -2,8 +2,11 @@ package etcdlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -17,6 +20,11 @@ import (
 // returns an error that wraps [ErrLost] (or [ErrClosed], or [ErrUnlocked]). Otherwise the
 // response is that of the transaction as written, its Succeeded that of the comparisons
 // given to If. Commit returns when ctx or the hold ends.
+//
+// Each key of the hold takes the place of one comparison, of which etcd allows 128 in a transaction, as
+// many as operations, unless it was started with another --max-txn-ops. Where both If and Else are
+// given, each takes the place of an operation too. If there are too many, the error wraps
+// [rpctypes.ErrTooManyOps].
 //
 // If the answer was lost, the transaction may have taken effect while the hold existed.
 // Then, and only then, the error wraps [ErrUnclear], next to ctx's error, the hold's end or
@@ -32,8 +40,7 @@ func (h *Hold) Txn(ctx context.Context) clientv3.Txn {
 	return &guardedTxn{ctx: ctx, hold: h}
 }
 
-// guardedTxn nests the user's transaction in one whose only comparison is the guard, so
-// that a refused guard can be told from a comparison of the user's that did not hold.
+// guardedTxn is the user's transaction, which takes effect only while all keys of the hold exist.
 type guardedTxn struct {
 	ctx  context.Context // of the one request that Commit makes, as in etcd's own
 	hold *Hold
@@ -72,10 +79,12 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 		return nil, err // the client would send nothing, which cannot be told from a lost answer
 	}
 	defer context.AfterFunc(t.hold.Context(), stop)() // without the lock there is nothing to wait for
-	outer, err := t.hold.claim.Session().Client().Txn(ctx).
-		If(t.hold.Guards()...).
-		Then(clientv3.OpTxn(t.comparisons, t.then, t.otherwise)).
-		Commit()
+	guards := t.hold.Guards()
+	response, missing, err := t.guarded(t.hold.claim.Session().Client().Txn(ctx), guards)
+	if errors.Is(err, rpctypes.ErrTooManyOps) {
+		return nil, fmt.Errorf("%w: %d comparisons guard the lock, which count as well (etcd allows 128 unless it has another --max-txn-ops)",
+			err, len(guards))
+	}
 	if err != nil {
 		unclear := session.Doubtful(err)
 		if t.ctx.Err() == nil {
@@ -86,10 +95,50 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 		}
 		return nil, err
 	}
-	if !outer.Succeeded {
-		return nil, t.hold.gone(fmt.Errorf("%w: the guard was refused", ErrLost))
+	if missing != "" {
+		return nil, t.hold.gone(fmt.Errorf("%w: the key %s is not there any more", ErrLost, missing))
+	}
+	return response, nil
+}
+
+// guarded commits the transaction with the guards, and returns the response to it as written, or the name of a
+// key of the hold that is missing. The guards stand beside the user's comparisons, so that etcd does not
+// count them together with the operations. Only an Else has to be nested: it depends on the guards and
+// not on the comparisons.
+func (t *guardedTxn) guarded(txn clientv3.Txn, guards []clientv3.Cmp) (response *clientv3.TxnResponse, missing string, err error) {
+	nested := len(t.comparisons) > 0 && len(t.otherwise) > 0
+	if nested {
+		txn = txn.If(guards...).Then(clientv3.OpTxn(t.comparisons, t.then, t.otherwise))
+	} else {
+		txn = txn.If(slices.Concat(guards, t.comparisons)...).Then(t.then...)
+	}
+	keys := make([]clientv3.Op, len(guards)) // tell a guard that was refused from a comparison of the user's
+	for i, g := range guards {
+		keys[i] = clientv3.OpGet(string(g.KeyBytes()), clientv3.WithKeysOnly())
+	}
+	outer, err := txn.Else(keys...).Commit()
+	switch {
+	case err != nil:
+		return nil, "", err
+	case !outer.Succeeded:
+		missing = missingKey(guards, outer)
+		outer.Responses = nil
+		return outer, missing, nil
+	case !nested:
+		return outer, "", nil
 	}
 	inner := (*clientv3.TxnResponse)(outer.Responses[0].GetResponseTxn())
 	inner.Header = outer.Header
-	return inner, nil
+	return inner, "", nil
+}
+
+// missingKey returns a key of which the read says that its guard does not hold.
+func missingKey(guards []clientv3.Cmp, reads *clientv3.TxnResponse) string {
+	for i, g := range guards {
+		kvs := reads.Responses[i].GetResponseRange().Kvs
+		if len(kvs) == 0 || kvs[0].CreateRevision != g.GetCompare().GetCreateRevision() {
+			return string(g.KeyBytes())
+		}
+	}
+	return ""
 }
