@@ -21,6 +21,7 @@ type faultyStream struct {
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when deliver has returned
 	failure  error         // of a delivery; returned by the next SendMsg
+	lost     *Fault        // that made the last message vanish
 	finished bool
 }
 
@@ -39,6 +40,7 @@ func (s *faultyStream) RecvMsg(message any) error {
 		}
 		cluster.calls.count(s.method)
 		f := cluster.faults.claim(s.process.member, s.method, message, loseRequest, refuse)
+		s.lose(f)
 		if f == nil {
 			return nil
 		}
@@ -55,6 +57,7 @@ func (s *faultyStream) SendMsg(message any) error {
 	if f != nil {
 		defer f.bite()
 		if f.kind == loseReply {
+			s.lose(f)
 			return nil
 		}
 	}
@@ -77,12 +80,23 @@ func (s *faultyStream) SendMsg(message any) error {
 	return nil
 }
 
+// lose notes what made a message vanish, or nil if it arrived.
+func (s *faultyStream) lose(f *Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = f
+}
+
 func (s *faultyStream) deliver(ctx context.Context) {
 	defer close(s.done)
 	for {
 		s.mu.Lock()
 		if len(s.queue) == 0 {
+			finished := s.finished
 			s.mu.Unlock()
+			if finished {
+				return
+			}
 			select {
 			case <-s.arrived:
 				continue
@@ -106,15 +120,24 @@ func (s *faultyStream) deliver(ctx context.Context) {
 	}
 }
 
-// finish waits for the deliverer: nothing may be sent once the handler has
-// returned.
-func (s *faultyStream) finish() {
+// finish is for when the handler has returned err: nothing may be sent after that. Without an
+// error the client has no more requests, as one that is called like a unary method. It still gets
+// the answers that are held back, and hears nothing if its last message or the answer was lost.
+func (s *faultyStream) finish(err error) error {
 	s.mu.Lock()
 	s.finished = true
-	started := s.arrived != nil
+	started, lost := s.arrived != nil, s.lost
 	s.mu.Unlock()
 	if started {
-		s.cancel()
+		if err != nil {
+			s.cancel()
+		}
+		wake(s.arrived)
 		<-s.done
+		s.cancel()
 	}
+	if err == nil && lost != nil {
+		return s.process.silence(s.Context(), lost)
+	}
+	return err
 }

@@ -96,7 +96,5 @@ func (p *process) holdBack(ctx context.Context, f *Fault, came time.Time) bool {
 func (p *process) interceptStream(server any, inner grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	s := &faultyStream{ServerStream: inner, process: p, method: shortName(info.FullMethod)}
 	defer p.member.cluster.calls.enter(s.method)()
-	err := handle(server, s)
-	s.finish()
-	return err
+	return s.finish(handle(server, s))
 }

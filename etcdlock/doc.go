@@ -108,8 +108,9 @@
 //
 // Neither reading nor writing alone is enough to lock. What etcd refuses is returned at once.
 // A token that expires is no trouble to those who wait or hold, as long as the client can get
-// another, that is, has a password. With one, etcd's client authenticates again for every
-// renewal, which is one request and one raft entry, and costs the server a hash.
+// another, that is, has a password. With one, etcd's client authenticates when it is made,
+// when its token has expired, and for each stream of watches that it opens: one request and
+// one raft entry, and the server computes a hash. A renewal costs none of that.
 //
 // # Cost
 //

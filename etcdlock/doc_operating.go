@@ -141,9 +141,8 @@
 // and its release are two raft entries, whether it was free or not, a refused TryLock none. A raft entry
 // is an fsync on a majority, which concurrent ones share.
 //
-//   - Sessions: 3/TTL renewals a second for each, no raft entry; with a password one authentication each,
-//     which is one. A thousand sessions of 15 s are 200 requests a second. One session per process is
-//     enough for any number of locks.
+//   - Sessions: 3/TTL renewals a second for each, no raft entry. A thousand sessions of 15 s are 200
+//     requests a second. One session per process is enough for any number of locks.
 //   - Watches: one for each waiter and for each hold older than a second, and a read of one or two keys
 //     about every 10 s; after a wait its watch is kept for a second, up to 64 of a session. Watches of a
 //     session share a stream.

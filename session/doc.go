@@ -64,8 +64,9 @@
 // [Session.Commit] has transactions, or reads, of several goroutines share a request,
 // and a goroutine that makes it, while others are under way.
 //
-// An attempt at a renewal is one stream on the client's connection, past whatever stands in the place of
-// its Lease.
+// An attempt at a renewal is one call on the client's connection, not through the client's Lease. So
+// a client with a password does not authenticate for it, and it keeps no stream open. Behind etcd's
+// grpc-proxy, which does not answer such a call, the client's KeepAliveOnce follows each.
 //
 // The deadline that counts from the start of the request is what tikv/pd does
 // for its leases (pkg/election/lease.go); etcd's own client counts from the

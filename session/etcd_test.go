@@ -96,30 +96,40 @@ func TestBlackHoledSessionIsToldBeforeItsKeysAreGone(t *testing.T) {
 
 // H5: one of three endpoints is black-holed, for longer than the TTL.
 func TestSessionSurvivesABlackHoledEndpoint(t *testing.T) {
-	cluster := startEtcd(t, embedtest.WithSize(3))
-	client, link := cluster.Link(t)
-	s := create(t, client, session.WithTTL(4*time.Second))
-	link.Blackhole(cluster.Members()[0])
-	before := s.Deadline()
-	until(t, func() bool { return s.Err() != nil || s.Deadline().Sub(before) > s.TTL() })
-	require.NoError(t, s.Err())
-	require.True(t, leaseExists(t, cluster.Client(t), s.Lease()))
-	link.Heal()
+	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
+		cluster := startEtcd(t, append(options, embedtest.WithSize(3))...)
+		client, link := cluster.Link(t)
+		s := create(t, client, session.WithTTL(4*time.Second))
+		link.Blackhole(cluster.Members()[0])
+		before := s.Deadline()
+		until(t, func() bool { return s.Err() != nil || s.Deadline().Sub(before) > s.TTL() })
+		require.NoError(t, s.Err())
+		require.True(t, leaseExists(t, cluster.Client(t), s.Lease()))
+		link.Heal()
+	})
+}
+
+func withAndWithoutPassword(t *testing.T, test func(t *testing.T, options ...embedtest.Option)) {
+	t.Helper()
+	t.Run("without a password", func(t *testing.T) { test(t) })
+	t.Run("with a password", func(t *testing.T) { test(t, embedtest.WithAuth("secret")) })
 }
 
 // H5: each of three endpoints in turn; the balancer goes round, so of three
 // requests one meets the silent one.
 func TestRenewFindsAnotherEndpoint(t *testing.T) {
-	cluster := startEtcd(t, embedtest.WithSize(3))
-	client, link := cluster.Link(t)
-	s := create(t, client, session.WithTTL(time.Minute))
-	for _, member := range cluster.Members() {
-		link.Blackhole(member)
-		for range 3 {
-			require.NoError(t, s.Renew(t.Context()))
+	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
+		cluster := startEtcd(t, append(options, embedtest.WithSize(3))...)
+		client, link := cluster.Link(t)
+		s := create(t, client, session.WithTTL(time.Minute))
+		for _, member := range cluster.Members() {
+			link.Blackhole(member)
+			for range 3 {
+				require.NoError(t, s.Renew(t.Context()))
+			}
+			link.Heal(member)
 		}
-		link.Heal(member)
-	}
+	})
 }
 
 // R12: etcd's own method asks again without a pause then.

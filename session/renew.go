@@ -4,22 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
-// keepAlive renews the lease until the session ends. Attempts leave every ttl/3,
-// each on a stream of its own, for which the client's balancer takes the next
-// endpoint: one that swallows packets costs an attempt, not the session. But the
-// balancer's turn is shared with all other requests of the client, so any attempt
-// may meet that endpoint again. Hence each gets a share of the time that is left before
-// the next one leaves, and there are eight or more before the deadline. None is given up
-// for that: where every answer takes long, those that left first are answered first.
+// logPause is the time between two log lines about the same trouble.
+const logPause = time.Second
+
+// keepAlive renews the lease until the session ends. Attempts leave every ttl/3. For each
+// the client's balancer takes the next endpoint: one that swallows packets costs an
+// attempt, not the session. But the balancer's turn is shared with all other requests
+// of the client, so any attempt may meet that endpoint again. Hence an attempt without
+// an answer has a share of the time that is left before the next one leaves, and there
+// are eight or more before the deadline. Starting one does not cancel earlier ones:
+// where every answer takes long, the earliest is answered first.
 func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
 	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
@@ -28,14 +32,22 @@ func (s *Session) keepAlive() {
 	underWay := 0 // since the last answer
 	pause, told := firstPause, Live
 	refusals := false // since the last attempt left: those of several at a time are no row of them
+	var warned time.Time
+	failing := false // and that has been logged
 	live := func() {
 		s.tell(&told, Live, nil)
-		underWay, pause, refusals = 0, firstPause, false
+		if failing {
+			s.logger.Info("lease renewals are answered again")
+		}
+		failing, underWay, pause, refusals = false, 0, firstPause, false
 		timer.Reset(s.untilRenewal())
 	}
 	failed := func(err error) {
 		s.tell(&told, s.State(), err)
-		s.logger.Warn("lease renewal failed", "error", err, "trusted_for", s.remaining())
+		if trusted := s.remaining(); trusted > 0 && s.ctx.Err() == nil && time.Since(warned) >= logPause {
+			s.logger.Warn("lease renewal failed", "error", err, "trusted_for", trusted)
+			failing, warned = true, time.Now()
+		}
 	}
 	for {
 		select {
@@ -112,30 +124,29 @@ func (s *Session) renew(ctx context.Context) error {
 	return s.Err()
 }
 
-// keepAliveOnce is what the client's method of that name does, but once: that asks again without a pause
-// while a member, or a proxy in front of it, says that it is not available. Like it, it waits for a connection.
+// keepAliveOnce is what the client's method of that name does, with one request and at the price of
+// one: for a stream the client authenticates anew, and for a call it does not. The method is one
+// of streams, but a call is a stream of one request and one answer, so etcd cannot tell.
 func keepAliveOnce(ctx context.Context, c *clientv3.Client, lease clientv3.LeaseID) (ttl int64, err error) {
-	conn := c.ActiveConnection()
-	if conn == nil { // a client made by hand, around somebody's own Lease, which may ask again like that
-		answer, err := c.KeepAliveOnce(ctx, lease)
-		if err != nil {
-			return 0, err
+	if conn := c.ActiveConnection(); conn != nil {
+		call, end := context.WithCancel(ctx)
+		defer end()
+		var answer etcdserverpb.LeaseKeepAliveResponse
+		err := conn.Invoke(call, etcdserverpb.Lease_LeaseKeepAlive_FullMethodName,
+			&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)}, &answer, grpc.WaitForReady(true),
+			grpc.OnFinish(func(err error) {
+				if status.Code(err) == codes.Canceled {
+					end() // or the client asks again a hundred times
+				}
+			}))
+		if status.Code(err) != codes.Canceled || ctx.Err() != nil {
+			return answer.TTL, clientv3.ContextError(ctx, err)
 		}
-		return answer.TTL, nil
+		// A member that is being stopped, or etcd's own proxy, which ends a stream when it has no more requests.
 	}
-	own, end := context.WithCancel(ctx) // of the stream
-	defer end()
-	stream, err := etcdserverpb.NewLeaseClient(conn).LeaseKeepAlive(own, grpc.WaitForReady(true))
+	answer, err := c.KeepAliveOnce(ctx, lease)
 	if err != nil {
-		return 0, clientv3.ContextError(ctx, err)
-	}
-	err = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)})
-	if err != nil && !errors.Is(err, io.EOF) { // of which Recv says the reason
-		return 0, clientv3.ContextError(ctx, err)
-	}
-	answer, err := stream.Recv()
-	if err != nil {
-		return 0, clientv3.ContextError(ctx, err)
+		return 0, err
 	}
 	return answer.TTL, nil
 }
