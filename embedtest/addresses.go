@@ -13,19 +13,26 @@ import (
 // data name these addresses: a later cluster on the same directory needs them.
 const addressFile = "peers"
 
-func peerAddresses(dataDir string, size int) ([]string, error) {
+const anyPort = "127.0.0.1:0"
+
+// peerAddresses returns the members' names and addresses, in turn.
+func peerAddresses(dataDir string, size int) ([][2]string, error) {
 	text, err := os.ReadFile(filepath.Join(dataDir, addressFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		addresses := make([]string, size)
-		for i := range addresses {
-			addresses[i] = "127.0.0.1:0"
+		var addresses [][2]string
+		for i := range size {
+			addresses = append(addresses, [2]string{fmt.Sprintf("m%d", i), anyPort})
 		}
 		return addresses, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("embedtest: %w", err)
 	}
-	addresses := strings.Fields(string(text))
+	var addresses [][2]string
+	for line := range strings.Lines(string(text)) {
+		name, address, _ := strings.Cut(strings.TrimSpace(line), " ")
+		addresses = append(addresses, [2]string{name, address})
+	}
 	if len(addresses) != size {
 		return nil, fmt.Errorf("embedtest: %s holds a cluster of size %d, not %d", dataDir, len(addresses), size)
 	}
@@ -34,8 +41,8 @@ func peerAddresses(dataDir string, size int) ([]string, error) {
 
 func (c *Cluster) recordPeerAddresses() error {
 	var text strings.Builder
-	for _, m := range c.members {
-		fmt.Fprintln(&text, strings.TrimPrefix(m.peers.url(), "http://"))
+	for _, m := range c.Members() {
+		fmt.Fprintln(&text, m.name, strings.TrimPrefix(m.peers.url(), "http://"))
 	}
 	if err := os.WriteFile(filepath.Join(c.dataDir, addressFile), []byte(text.String()), 0o600); err != nil {
 		return fmt.Errorf("embedtest: %w", err)

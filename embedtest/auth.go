@@ -110,13 +110,9 @@ func (c *Cluster) enableAuth(ctx context.Context) error {
 	if len(c.settings.users) == 0 {
 		return nil
 	}
-	leader, err := c.WaitLeader(ctx)
+	server, err := c.leaderServer(ctx)
 	if err != nil {
 		return fmt.Errorf("embedtest: authentication: %w", err)
-	}
-	server := leader.Server()
-	if server == nil {
-		return fmt.Errorf("embedtest: authentication: %s: %w", leader.name, errDown)
 	}
 	if !server.AuthStore().IsAuthEnabled() {
 		if err := makeUsers(ctx, server, c.settings.users); err != nil {
@@ -124,7 +120,7 @@ func (c *Cluster) enableAuth(ctx context.Context) error {
 		}
 	}
 	err = c.poll(ctx, func() bool {
-		for _, m := range c.members {
+		for _, m := range c.Members() {
 			if server := m.Server(); server == nil || !server.AuthStore().IsAuthEnabled() {
 				return false
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +28,6 @@ type Cluster struct {
 	log      *logBuffer
 	tempDir  string // sockets, and the data unless a directory was given
 	dataDir  string
-	members  []*Member
 	faults   faultList
 	calls    callCounter
 
@@ -37,12 +37,17 @@ type Cluster struct {
 	closeOnce sync.Once
 	closeErr  error
 
+	reconfiguring sync.Mutex // held while members come or go for good, or lose their data
+	nextName      int        // of a member; guarded by reconfiguring
+	generation    int        // of the data; guarded by reconfiguring
+
+	membersMu sync.Mutex
+	members   []*Member
+
 	topology sync.Mutex // guards the members' isolated and who is cut from whom
 
 	linksMu sync.Mutex
 	links   map[*Link]struct{}
-
-	generation int // of the data; guarded by the members' lifecycles
 }
 
 // Start starts a cluster and waits until it serves. It is stopped, and its data
@@ -109,7 +114,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.makeTLS(); err != nil {
 		return err
 	}
-	for _, m := range c.members {
+	for _, m := range c.Members() {
 		if err := m.launch(); err != nil {
 			return err
 		}
@@ -118,7 +123,7 @@ func (c *Cluster) start(ctx context.Context) error {
 }
 
 func (c *Cluster) awaitStarted(ctx context.Context) error {
-	for _, m := range c.members {
+	for _, m := range c.Members() {
 		if err := m.awaitServing(ctx); err != nil {
 			return err
 		}
@@ -155,19 +160,19 @@ func (c *Cluster) makeMembers() error {
 	if err != nil {
 		return err
 	}
-	for i, address := range addresses {
-		name := fmt.Sprintf("m%d", i)
-		m := &Member{
-			cluster:  c,
-			name:     name,
-			endpoint: endpointScheme + filepath.Join(c.tempDir, name+".sock"),
+	for _, named := range addresses {
+		m := c.newMember(named[0])
+		var number int
+		if _, err := fmt.Sscanf(m.name, "m%d", &number); err != nil {
+			return fmt.Errorf("embedtest: %s names a member %q", addressFile, m.name)
 		}
+		c.nextName = max(c.nextName, number+1)
 		if len(addresses) > 1 {
-			if m.peers, err = listenForPeers(address); err != nil {
+			if m.peers, err = listenForPeers(named[1]); err != nil {
 				return fmt.Errorf("embedtest: the address of a member is taken: %w", err)
 			}
 		}
-		c.members = append(c.members, m)
+		c.setMembers(append(c.Members(), m))
 	}
 	return c.recordPeerAddresses()
 }
@@ -184,11 +189,12 @@ func (c *Cluster) Close() error {
 			l.Close()
 		}
 		var ends sync.WaitGroup
-		for _, m := range c.members {
+		members := c.Members()
+		for _, m := range members {
 			ends.Go(m.endForGood)
 		}
 		ends.Wait()
-		for _, m := range c.members {
+		for _, m := range members {
 			m.peers.close()
 		}
 		if c.tempDir != "" {
@@ -203,14 +209,18 @@ func (c *Cluster) Close() error {
 // virtual time they are names that only this package's clients can use.
 func (c *Cluster) Endpoints() []string {
 	var endpoints []string
-	for _, m := range c.members {
+	for _, m := range c.Members() {
 		endpoints = append(endpoints, m.endpoint)
 	}
 	return endpoints
 }
 
 // Members returns the members in the order in which they were started first.
-func (c *Cluster) Members() []*Member { return append([]*Member(nil), c.members...) }
+func (c *Cluster) Members() []*Member {
+	c.membersMu.Lock()
+	defer c.membersMu.Unlock()
+	return slices.Clone(c.members)
+}
 
 // Log returns the last 2,000 lines that the members and the clients of this
 // package logged, the oldest first.

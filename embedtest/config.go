@@ -33,8 +33,8 @@ func (f optionFunc) apply(s *settings) { f(s) }
 func WithSize(n int) Option { return optionFunc(func(s *settings) { s.size = n }) }
 
 // WithDir keeps the members' data in dir, which is created if it is missing and
-// stays after Close, so that a later cluster of the same size can continue with
-// it. The default is a temporary directory that Close removes. Only one cluster
+// stays after Close, so that a later cluster with as many members as it had last can
+// continue with it. The default is a temporary directory that Close removes. Only one cluster
 // at a time may use a directory.
 func WithDir(dir string) Option { return optionFunc(func(s *settings) { s.dir = dir }) }
 
@@ -120,7 +120,7 @@ func (c *Cluster) etcdConfig(m *Member) (*embed.Config, error) {
 		return nil, err
 	}
 	var initial []string
-	for _, other := range c.members {
+	for _, other := range c.Members() {
 		initial = append(initial, other.name+"="+other.peers.url())
 	}
 
@@ -132,13 +132,19 @@ func (c *Cluster) etcdConfig(m *Member) (*embed.Config, error) {
 	cfg.AdvertiseClientUrls = []url.URL{*client}
 	cfg.AdvertisePeerUrls = []url.URL{*peer}
 	cfg.InitialCluster = strings.Join(initial, ",")
-	cfg.InitialClusterToken = fmt.Sprint(c.dataDir, c.generation) // etcd makes the IDs of it
+	cfg.InitialClusterToken = c.token()
+	if m.joins {
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
 	cfg.EnableGRPCGateway = false
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.log.logger(m.name))
 	return cfg, nil
 }
 
 func (c *Cluster) memberDir(m *Member) string { return filepath.Join(c.dataDir, m.name) }
+
+// token is what etcd makes the IDs of.
+func (c *Cluster) token() string { return fmt.Sprint(c.dataDir, c.generation) }
 
 // configure sets what a user of this package may change.
 func (s settings) configure(cfg *embed.Config) {
@@ -151,6 +157,7 @@ func (s settings) configure(cfg *embed.Config) {
 		cfg.BackendBatchInterval = virtualCommit
 	}
 	cfg.AuthTokenTTL = uint(s.tokenTTL / time.Second)
+	cfg.StrictReconfigCheck = false // it needs all to be connected for five seconds
 	cfg.BcryptCost = cheapestHash
 	for _, change := range s.changes {
 		change(cfg)

@@ -17,13 +17,9 @@ const applyTimeout = time.Second
 // returns the revision. Watches that start below it are cancelled with
 // ErrCompacted; those that are up to date are not disturbed.
 func (c *Cluster) Compact(ctx context.Context) (int64, error) {
-	leader, err := c.WaitLeader(ctx)
+	server, err := c.leaderServer(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("embedtest: compact: %w", err)
-	}
-	server := leader.Server()
-	if server == nil {
-		return 0, fmt.Errorf("embedtest: compact: %s: %w", leader.name, errDown)
 	}
 	if err := server.LinearizableReadNotify(ctx); err != nil {
 		return 0, fmt.Errorf("embedtest: compact: %w", err)
@@ -45,7 +41,7 @@ func (c *Cluster) AppliedIndex() uint64 {
 	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
 	defer cancel()
 	var highest uint64
-	for _, m := range c.members {
+	for _, m := range c.Members() {
 		server := m.Server()
 		if server == nil {
 			continue

@@ -18,9 +18,10 @@
 //     lost, an answer lost after the request was applied, either held back, a
 //     request refused, renewals unanswered, watch events swallowed.
 //   - The members themselves: [Member.Stop], [Member.Kill], [Member.Restart],
-//     [Member.Isolate], [Cluster.MoveLeader].
-//   - The data: [Cluster.Compact], and older data on the same addresses,
-//     [Cluster.Restore] and [Cluster.Wipe].
+//     [Member.Isolate], [Cluster.MoveLeader]; and the membership,
+//     [Cluster.AddMember] and [Member.Remove].
+//   - The data: [Cluster.Compact], an alarm ([Cluster.RaiseAlarm]), and older data on
+//     the same addresses, [Cluster.Restore] and [Cluster.Wipe].
 //
 // # Who may connect
 //
@@ -102,9 +103,8 @@
 //     production unless [WithRealTicks] is given. The expiry of leases is checked
 //     every 500 ms with any ticks. On a machine under heavy load a cluster of
 //     several members may hold an election that nobody ordered.
-//   - TLS between members, users by the name in a certificate, learners, changes of
-//     the membership, and etcd's HTTP handlers for clients (health, metrics) are not
-//     offered.
+//   - TLS between members, users by the name in a certificate, learners, and etcd's
+//     HTTP handlers for clients (health, metrics) are not offered.
 //   - etcd panics where its own invariants break. A panic ends the process, as it
 //     does in production.
 //

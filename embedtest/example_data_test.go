@@ -1,13 +1,38 @@
 package embedtest_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 )
+
+// etcd has run out of space, until an operator has made some.
+func ExampleCluster_RaiseAlarm() {
+	inTest(func(t testing.TB) {
+		cluster := embedtest.Start(t)
+		client := cluster.Client(t)
+		if err := cluster.RaiseAlarm(t.Context(), etcdserverpb.AlarmType_NOSPACE); err != nil {
+			t.Fatal(err)
+		}
+		_, err := client.Put(t.Context(), "k", "v")
+		fmt.Println("no space:", errors.Is(err, rpctypes.ErrNoSpace))
+
+		if err := cluster.DisarmAlarms(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Put(t.Context(), "k", "v")
+		fmt.Println("disarmed:", err)
+	})
+	// Output:
+	// no space: true
+	// disarmed: <nil>
+}
 
 // After a disaster the operator restores last night's snapshot.
 func ExampleCluster_Restore() {

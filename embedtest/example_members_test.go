@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -148,21 +147,40 @@ func ExampleCluster_Compact() {
 	// Output: true
 }
 
-// etcd has run out of space. The server inside does whatever there is no method for.
+// The server inside does whatever there is no method for.
 func ExampleMember_Server() {
 	inTest(func(t testing.TB) {
 		cluster := embedtest.Start(t)
 		server := cluster.Leader().Server()
-		_, err := server.Alarm(t.Context(), &etcdserverpb.AlarmRequest{
-			Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: uint64(server.MemberID()), Alarm: etcdserverpb.AlarmType_NOSPACE,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = cluster.Client(t).Put(t.Context(), "k", "v")
-		fmt.Println(errors.Is(err, rpctypes.ErrNoSpace))
+		fmt.Println("database below a megabyte:", server.Backend().Size() < 1<<20)
 	})
-	// Output: true
+	// Output: database below a megabyte: true
+}
+
+// The machines are exchanged one after the other, while a client works.
+func ExampleCluster_AddMember() {
+	inTest(func(t testing.TB) {
+		cluster := embedtest.Start(t, embedtest.WithSize(3))
+		client := cluster.Client(t)
+		for _, old := range cluster.Members() {
+			added, err := cluster.AddMember(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := client.Sync(t.Context()); err != nil { // it asks for the members' addresses
+				t.Fatal(err)
+			}
+			if err := old.Remove(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_, err = client.Put(t.Context(), "k", "v")
+			fmt.Println(added.Name(), "for", old.Name(), err)
+		}
+	})
+	// Output:
+	// m3 for m0 <nil>
+	// m4 for m1 <nil>
+	// m5 for m2 <nil>
 }
 
 // The connections are reset, and the client does not get in until it is over.

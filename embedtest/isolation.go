@@ -11,14 +11,14 @@ package embedtest
 // lease renewal that an isolated follower forwards to its last known leader still
 // gets through until it has noticed that it has none.
 func (m *Member) Isolate() {
-	if len(m.cluster.members) == 1 {
+	if len(m.cluster.Members()) == 1 {
 		return
 	}
 	m.cluster.topology.Lock()
 	defer m.cluster.topology.Unlock()
 	m.isolated = true
 	m.peers.isolate(true)
-	for _, other := range m.cluster.members {
+	for _, other := range m.cluster.Members() {
 		setPair(m, other)
 	}
 }
@@ -31,7 +31,7 @@ func (m *Member) Heal() {
 	defer m.cluster.topology.Unlock()
 	m.isolated = false
 	m.peers.isolate(false)
-	for _, other := range m.cluster.members {
+	for _, other := range m.cluster.Members() {
 		setPair(m, other)
 	}
 }
@@ -67,11 +67,22 @@ func (c *Cluster) admit(m *Member, p *process) {
 	defer c.topology.Unlock()
 	m.id.Store(uint64(p.server().MemberID()))
 	m.process.Store(p)
-	for _, other := range c.members {
+	for _, other := range c.Members() {
 		if other != m && (m.isolated || other.isolated) {
 			p.server().CutPeer(other.etcdID())
 		}
 	}
+}
+
+// reachable returns how many members run and are not isolated, without the one that
+// is given.
+func (c *Cluster) reachable(without *Member) (count int) {
+	for _, m := range c.Members() {
+		if m != without && m.Server() != nil && !m.isIsolated() {
+			count++
+		}
+	}
+	return count
 }
 
 // quorumWith reports whether m and the members it can reach are a majority.
@@ -79,10 +90,10 @@ func (c *Cluster) quorumWith(m *Member) bool {
 	c.topology.Lock()
 	defer c.topology.Unlock()
 	reached := 0
-	for _, other := range c.members {
+	for _, other := range c.Members() {
 		if other.Server() != nil && (other == m || !m.isolated && !other.isolated) {
 			reached++
 		}
 	}
-	return reached > len(c.members)/2
+	return reached > len(c.Members())/2
 }

@@ -10,13 +10,13 @@ import (
 // they still believe.
 func (c *Cluster) Leader() *Member {
 	followers := map[*Member]int{}
-	for _, m := range c.members {
+	for _, m := range c.Members() {
 		if leader := c.followed(m); leader != nil {
 			followers[leader]++
 		}
 	}
 	for leader, n := range followers {
-		if n > len(c.members)/2 {
+		if n > len(c.Members())/2 {
 			return leader
 		}
 	}
@@ -29,7 +29,7 @@ func (c *Cluster) followed(m *Member) *Member {
 	if follower == nil || m.isIsolated() {
 		return nil
 	}
-	for _, leader := range c.members {
+	for _, leader := range c.Members() {
 		server := leader.Server()
 		if server != nil && !leader.isIsolated() && follower.Leader() == server.MemberID() &&
 			server.Leader() == server.MemberID() && follower.Term() == server.Term() {
@@ -47,6 +47,20 @@ func (c *Cluster) WaitLeader(ctx context.Context) (*Member, error) {
 		return leader != nil
 	})
 	return leader, err
+}
+
+// awaitFollowed waits until every member that runs and is not isolated follows one
+// leader: what the others are asked to write before that may be lost.
+func (c *Cluster) awaitFollowed(ctx context.Context) error {
+	return c.poll(ctx, func() bool {
+		leader := c.Leader()
+		for _, m := range c.Members() {
+			if m.Server() != nil && !m.isIsolated() && c.followed(m) != leader {
+				return false
+			}
+		}
+		return leader != nil
+	})
 }
 
 // MoveLeader makes to the leader and returns when a majority follows it. It does

@@ -27,8 +27,8 @@ type Link struct {
 	cluster *Cluster
 
 	mu      sync.Mutex
-	paths   map[string]*path // by socket; filled once
-	changed chan struct{}    // closed and replaced by every change of a path
+	paths   map[*Member]*path
+	changed chan struct{} // closed and replaced by every change of a path
 	closed  bool
 	conns   sync.WaitGroup // goroutines of the connections
 }
@@ -59,10 +59,7 @@ func (c *Cluster) Link(tb testing.TB) (*clientv3.Client, *Link) {
 // NewLink is [Cluster.Link] for use without a test. The caller must close the
 // client and then the link.
 func (c *Cluster) NewLink() (*clientv3.Client, *Link, error) {
-	l := &Link{cluster: c, paths: map[string]*path{}, changed: make(chan struct{})}
-	for _, m := range c.members {
-		l.paths[socket(m.endpoint)] = &path{conns: map[*linkConn]struct{}{}}
-	}
+	l := &Link{cluster: c, paths: map[*Member]*path{}, changed: make(chan struct{})}
 	client, err := c.newClient(c.clientConfig(c.Endpoints(), grpc.WithContextDialer(l.dial)))
 	if err != nil {
 		return nil, nil, err
@@ -131,13 +128,20 @@ func (l *Link) change(members []*Member, apply func(*path)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, m := range members {
-		p := l.paths[socket(m.endpoint)]
-		if p == nil {
+		if m.cluster != l.cluster {
 			panic(fmt.Sprintf("embedtest: %s belongs to another cluster", m.name))
 		}
-		apply(p)
+		apply(l.pathTo(m))
 	}
 	l.announce()
+}
+
+// pathTo requires mu.
+func (l *Link) pathTo(m *Member) *path {
+	if l.paths[m] == nil {
+		l.paths[m] = &path{conns: map[*linkConn]struct{}{}}
+	}
+	return l.paths[m]
 }
 
 // announce requires mu.
@@ -148,13 +152,18 @@ func (l *Link) announce() {
 
 // dial is called by gRPC.
 func (l *Link) dial(ctx context.Context, endpoint string) (net.Conn, error) {
+	refused := &net.OpError{Op: "dial", Net: "unix", Err: syscall.ECONNREFUSED}
 	name := socket(endpoint)
+	m := l.cluster.memberAt(name)
+	if m == nil {
+		return nil, refused
+	}
 	for {
 		l.mu.Lock()
-		p, changed, closed := l.paths[name], l.changed, l.closed
-		if p == nil || closed || p.cut {
+		p, changed := l.pathTo(m), l.changed
+		if l.closed || p.cut {
 			l.mu.Unlock()
-			return nil, &net.OpError{Op: "dial", Net: "unix", Err: syscall.ECONNREFUSED}
+			return nil, refused
 		}
 		if !p.blackhole {
 			l.mu.Unlock()
@@ -184,6 +193,16 @@ func (l *Link) connect(ctx context.Context, p *path, name string) (net.Conn, err
 }
 
 func socket(endpoint string) string { return strings.TrimPrefix(endpoint, endpointScheme) }
+
+// memberAt returns the member that has the socket, or nil.
+func (c *Cluster) memberAt(name string) *Member {
+	for _, m := range c.Members() {
+		if socket(m.endpoint) == name {
+			return m
+		}
+	}
+	return nil
+}
 
 func (c *Cluster) addLink(l *Link) bool {
 	c.linksMu.Lock()

@@ -28,6 +28,8 @@ type Member struct {
 	peers    *peerServer
 
 	lifecycle sync.Mutex // held while the member starts or ends
+	joins     bool       // a running cluster, at the next start; guarded by lifecycle
+	removed   bool       // for good; guarded by lifecycle
 	process   atomic.Pointer[process]
 	id        atomic.Uint64 // etcd's member ID; 0 before the first start
 
@@ -62,20 +64,20 @@ func (m *Member) Stop() {
 	if p == nil {
 		return
 	}
-	m.handOver(p)
+	m.handOver()
 	p.drain()
 	m.end(p)
 }
 
 // handOver is etcd's own leadership transfer, given up sooner than after etcd's
 // five seconds and when the cluster closes.
-func (m *Member) handOver(p *process) {
-	if len(m.cluster.members) == 1 || m.cluster.Leader() != m {
+func (m *Member) handOver() {
+	if len(m.cluster.Members()) == 1 || m.cluster.Leader() != m {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), transferTimeout)
 	defer cancel()
-	for _, other := range m.cluster.members {
+	for _, other := range m.cluster.Members() {
 		if other == m || other.Server() == nil || other.isIsolated() {
 			continue
 		}
@@ -102,8 +104,8 @@ func (m *Member) Kill() {
 // Restart starts the member again on its data and its addresses, after stopping
 // it with [Member.Stop] if it runs. It returns when the member serves clients; or
 // without waiting for that, if too few members are up and connected for a quorum.
-// It fails when the cluster is closed, when etcd refuses to start, or when the
-// member does not serve within 15 s.
+// It fails when the cluster is closed, when the member has been removed, when etcd
+// refuses to start, or when the member does not serve within 15 s.
 //
 // Server-side faults, and the isolation of this and of other members, stay in
 // force. Connections are not restored: clients dial again.
@@ -133,10 +135,17 @@ func (m *Member) launchLocked() error {
 		return errClosed
 	default:
 	}
+	if m.removed {
+		return fmt.Errorf("embedtest: %s: %w", m.name, errRemoved)
+	}
 	if m.process.Load() != nil {
 		return nil // somebody else was faster
 	}
-	return m.cluster.launch(m)
+	if err := m.cluster.launch(m); err != nil {
+		return err
+	}
+	m.joins = false
+	return nil
 }
 
 func (m *Member) awaitServing(ctx context.Context) error {

@@ -21,13 +21,9 @@ type Snapshot struct{ database []byte }
 // Snapshot copies the data, with everything that was answered before, for a later
 // [Cluster.Restore].
 func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
-	leader, err := c.WaitLeader(ctx)
+	server, err := c.leaderServer(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("embedtest: snapshot: %w", err)
-	}
-	server := leader.Server()
-	if server == nil {
-		return nil, fmt.Errorf("embedtest: snapshot: %s: %w", leader.name, errDown)
 	}
 	if err := server.LinearizableReadNotify(ctx); err != nil {
 		return nil, fmt.Errorf("embedtest: snapshot: %w", err)
@@ -75,6 +71,8 @@ func (c *Cluster) Wipe(ctx context.Context, opts ...RestoreOption) error {
 }
 
 func (c *Cluster) replaceData(ctx context.Context, database []byte, opts []RestoreOption) error {
+	c.reconfiguring.Lock()
+	defer c.reconfiguring.Unlock()
 	if err := c.relaunch(database, opts); err != nil {
 		return fmt.Errorf("embedtest: replace the data: %w", err)
 	}
@@ -83,8 +81,9 @@ func (c *Cluster) replaceData(ctx context.Context, database []byte, opts []Resto
 
 // relaunch holds every member's lifecycle, so that none starts on old data.
 func (c *Cluster) relaunch(database []byte, opts []RestoreOption) error {
+	members := c.Members()
 	var ends sync.WaitGroup
-	for _, m := range c.members {
+	for _, m := range members {
 		m.lifecycle.Lock()
 		defer m.lifecycle.Unlock()
 		if p := m.process.Load(); p != nil {
@@ -95,13 +94,13 @@ func (c *Cluster) relaunch(database []byte, opts []RestoreOption) error {
 	for _, o := range opts {
 		o.applyToRestore(c)
 	}
-	for _, m := range c.members {
+	for _, m := range members {
 		m.Heal()
 		if err := c.writeData(m, database); err != nil {
 			return err
 		}
 	}
-	for _, m := range c.members {
+	for _, m := range members {
 		if err := m.launchLocked(); err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func (c *Cluster) awaitSettled(ctx context.Context) error {
 
 func (c *Cluster) settled() bool {
 	final := semver.New(version.Version)
-	for _, m := range c.members {
+	for _, m := range c.Members() {
 		server := m.Server()
 		if server == nil {
 			return false

@@ -48,8 +48,8 @@ func (c *Cluster) dial(ctx context.Context, endpoint string) (net.Conn, error) {
 		var dialer net.Dialer
 		return dialer.DialContext(ctx, "unix", name)
 	}
-	for _, m := range c.members {
-		if p := m.process.Load(); p != nil && socket(m.endpoint) == name {
+	if m := c.memberAt(name); m != nil {
+		if p := m.process.Load(); p != nil {
 			return p.listener.Listener.(*bufconn.Listener).DialContext(ctx)
 		}
 	}
