@@ -202,8 +202,8 @@ func keysAt(t *testing.T, client *clientv3.Client, prefix string) []string {
 	require.NoError(t, err)
 	var keys []string
 	for _, kv := range answer.Kvs {
-		if !strings.Contains(string(kv.Key), "/!size/") {
-			keys = append(keys, string(kv.Key))
+		if key := string(kv.Key); !strings.Contains(key, "/!size/") && !strings.Contains(key, "!/epoch/") {
+			keys = append(keys, key)
 		}
 	}
 	return keys

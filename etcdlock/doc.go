@@ -105,6 +105,7 @@
 //	ForceRelease                          that of the lock
 //	Hold.Txn                              what is in it besides
 //	sessions                              none
+//	AtPrefix, to end doubts               !/epoch/ beside the prefix
 //
 // Neither reading nor writing alone is enough to lock. What etcd refuses is returned at once.
 // A token that expires is no trouble to those who wait or hold, as long as the client can get
@@ -134,7 +135,5 @@
 //	a local hand-over, a kept lock  one read, at most one in 5 ms if there is no pause of 50 µs; a watch
 //	                                for a lock that is kept
 //
-// Locks and releases of many names at the same time, on one session, go out together. There a Mutex or
-// Election that is kept, rather than made anew for each lock, saves etcd a read of its queue if nobody
-// else was there within the last second.
+// Locks and releases of many names at the same time, on one session, share requests.
 package etcdlock

@@ -119,7 +119,7 @@ func ExampleTooManyError() {
 	if errors.As(err, &tooMany) {
 		fmt.Println(tooMany.Places, "locks,", tooMany.Limit, "at most")
 	}
-	// Output: 200 locks, 128 at most
+	// Output: 200 locks, 127 at most
 }
 
 func ExampleElection_Leader() {

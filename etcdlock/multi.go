@@ -77,7 +77,7 @@ func (m *Multi) With(opts ...Option) *Multi {
 // Lock waits until it has all the locks. If all are free that is one round trip and one raft
 // entry, and for more than 64 a read more (42 readers: up to five). If not, it waits for one after
 // the other, and there is one read more at the end. Errors are as for [Mutex.Lock], and a
-// [*TooManyError] if there are more than 128, etcd's default limit for a transaction, or than
+// [*TooManyError] if there are more than 127, one less than etcd's default limit for a transaction, or than
 // this etcd allows. If ctx comes from a reader's hold of a part that is to be taken
 // exclusively, the error wraps [ErrUpgrade]; what that may cost is said at [RWMutex.Lock].
 func (m *Multi) Lock(ctx context.Context) (*Hold, error) {

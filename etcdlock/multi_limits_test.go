@@ -28,15 +28,15 @@ func TestMoreNamesThanATransactionCarriesAreRefused(t *testing.T) {
 		_, err := call(within(t))
 		var typed *etcdlock.TooManyError
 		require.ErrorAs(t, err, &typed)
-		require.Equal(t, etcdlock.TooManyError{Places: 129, Limit: 128}, *typed)
+		require.Equal(t, etcdlock.TooManyError{Places: 129, Limit: 127}, *typed)
 	}
 	require.Equal(t, before, cluster.AppliedIndex())
 
-	most := allOf(s, append(names[:128:128], "n0")...) // n0 counts once
+	most := allOf(s, append(names[:127:127], "n0")...) // n0 counts once
 	for _, call := range []func(context.Context) (*etcdlock.Hold, error){most.Lock, most.TryLock} {
 		h, err := call(within(t))
 		require.NoError(t, err)
-		require.Equal(t, 128, tickets(t, cluster.Client(t)))
+		require.Equal(t, 127, tickets(t, cluster.Client(t)))
 		unlock(t, h)
 		require.Zero(t, tickets(t, cluster.Client(t)))
 	}
@@ -44,7 +44,7 @@ func TestMoreNamesThanATransactionCarriesAreRefused(t *testing.T) {
 	_, err := most.TryLock(within(t))
 	require.ErrorIs(t, err, etcdlock.ErrBusy)
 	waiting := locking(within(t), most)
-	awaitTickets(t, cluster.Client(t), 129)
+	awaitTickets(t, cluster.Client(t), 128)
 	unlock(t, one)
 	unlock(t, granted(t, waiting))
 }

@@ -54,7 +54,10 @@ func WithNamespace(namespace string) Option {
 // prefix: they and we exclude each other, in order. The default is a queue in the
 // namespace; with AtPrefix, WithNamespace has no effect.
 func AtPrefix() Option {
-	return optionFunc(func(o *options) { o.raw = true })
+	return optionFunc(func(o *options) {
+		o.raw = true
+		o.queue = append(o.queue, fairqueue.WithOtherPrograms())
+	})
 }
 
 // WithLabel adds a text to what is stored about the owner of the lock, next to host,

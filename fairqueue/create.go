@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -67,65 +69,115 @@ func own(tickets []*Ticket) []clientv3.Op {
 
 func (t *Ticket) absent() clientv3.Cmp { return createdAt(t.me.key, 0) }
 
-// create commits creation, which creates the keys of all tickets, until it is answered; how it may go out
+// create commits creation, which creates the keys of all tickets, until it is answered; how it may share a request
 // is decided here. Its comparisons must fail if one of the keys is there. If they are, an earlier attempt
 // was applied although its answer never came, and found is true: then there is no answer, and the
 // keys were there at revision seen. If none is, or not any more, ErrBusy. A try has other
-// conditions as well.
+// conditions as well. On an error nothing is left of the tickets, or the session takes care of it.
 func create(ctx context.Context, tickets []*Ticket, try bool, creation session.Transaction) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
 	s := tickets[0].session
-	if try { // it may be refused because of itself, which nothing else would tell
-		creation.Else = own(tickets)
-	}
 	creation.Likely = !try
 	creation.Apart = string(tickets[0].queue.space)
 	// What is about several tickets stands in several queues, and may be as large as a transaction can be.
 	creation.Alone = len(tickets) > 1
-	answer, doubts, err := s.Commit(ctx, creation)
-	for _, t := range tickets {
-		t.unanswered += doubts
-	}
-	noSpace := session.IsAnswer(err, rpctypes.ErrNoSpace) // which etcd says of what it has done, too
-	switch {
-	case err != nil && !noSpace:
-		for _, t := range tickets {
-			t.forget()
-		}
+	creation.Late = func(answer *clientv3.TxnResponse, err error) { createdLate(tickets, answer, err) }
+	if err := s.Admit(ctx); err != nil {
+		forget(tickets)
 		return nil, 0, false, err
-	case err == nil && answer.Succeeded:
-		for _, t := range tickets {
-			t.me.revision = answer.Header.Revision
-		}
-		return answer, answer.Header.Revision, false, nil
-	case err == nil && try:
-		return nil, answer.Header.Revision, true, findAgain(tickets, answer)
 	}
-	// Rare enough for a request of its own, rather than a part of each that creates something.
-	refusal := err
-	err = s.Call(ctx, func(ctx context.Context) (err error) {
-		answer, err = s.Client().Txn(ctx).Then(own(tickets)...).Commit()
-		return err
-	})
-	if err != nil {
+	for {
+		epochs := epochsOf(tickets)
+		readBack := append(own(tickets), epochs.reads()...)
+		creation.Epochs = epochs.all
+		if try { // which may well be refused
+			creation.Else = readBack
+		}
+		answer, doubts, err := s.Commit(ctx, creation)
 		for _, t := range tickets {
-			if t.unanswered == 0 {
-				t.unanswered = 1 // or somebody else's key: nobody knows
+			t.unanswered += doubts
+		}
+		noSpace := session.IsAnswer(err, rpctypes.ErrNoSpace) // which etcd says of what it has done, too
+		switch {
+		case err == nil && answer.Succeeded:
+			created(tickets, answer)
+			return answer, answer.Header.Revision, false, nil
+		case session.InFlight(err):
+			return nil, 0, false, err
+		case session.IsAnswer(err, rpctypes.ErrPermissionDenied) && epochs.deny(ctx):
+			continue
+		case err != nil && !noSpace:
+			forget(tickets)
+			return nil, 0, false, err
+		}
+		refusal := err
+		if noSpace || !try { // rare enough for a request of its own, rather than a part of each that creates something
+			if answer, err = readAll(ctx, s, readBack); err != nil {
+				for _, t := range tickets {
+					t.unanswered = max(t.unanswered, 1) // or somebody else's key: nobody knows
+				}
 			}
-			t.forget()
 		}
-		return nil, 0, false, err
-	}
-	if noSpace {
-		for i, t := range tickets {
-			if len(answer.Responses[i].GetResponseRange().Kvs) == 0 {
+		nothing := err == nil && nothingIn(answer.Responses[:len(tickets)])
+		if noSpace && nothing {
+			for _, t := range tickets {
 				t.unanswered-- // that attempt has been answered
 			}
+			forget(tickets)
+			return nil, 0, false, refusal
+		}
+		if err == nil && nothing {
+			var moved bool
+			if moved, err = epochs.moved(ctx, answer.Responses[len(tickets):]); moved {
+				continue
+			}
+		}
+		if err != nil {
+			forget(tickets)
+			return nil, 0, false, err
+		}
+		return nil, answer.Header.Revision, true, findAgain(tickets, answer)
+	}
+}
+
+// created is told of the transaction that has created the tickets.
+func created(tickets []*Ticket, answer *clientv3.TxnResponse) {
+	for _, t := range tickets {
+		t.me.revision = answer.Header.Revision
+	}
+}
+
+// createdLate takes care of tickets whose caller has left before etcd answered.
+func createdLate(tickets []*Ticket, answer *clientv3.TxnResponse, err error) {
+	if err == nil && answer.Succeeded {
+		created(tickets, answer)
+		abandon(tickets)
+		return
+	}
+	for _, t := range tickets {
+		// Keys that were there already are those of an earlier attempt.
+		if err == nil || session.Doubtful(err) {
+			t.unanswered++
 		}
 	}
-	if err = findAgain(tickets, answer); noSpace && errors.Is(err, ErrBusy) {
-		err = refusal
+	forget(tickets)
+}
+
+func forget(tickets []*Ticket) {
+	for _, t := range tickets {
+		t.forget()
 	}
-	return nil, answer.Header.Revision, true, err
+}
+
+func readAll(ctx context.Context, s *session.Session, reads []clientv3.Op) (answer *clientv3.TxnResponse, err error) {
+	err = s.Call(ctx, func(ctx context.Context) (err error) {
+		answer, err = s.Client().Txn(ctx).Then(reads...).Commit()
+		return err
+	})
+	return answer, err
+}
+
+func nothingIn(answers []*etcdserverpb.ResponseOp) bool {
+	return !slices.ContainsFunc(answers, func(r *etcdserverpb.ResponseOp) bool { return len(r.GetResponseRange().Kvs) > 0 })
 }
 
 // findAgain looks for the tickets of an earlier attempt where a later one found some key
@@ -156,9 +208,9 @@ func findAgain(tickets []*Ticket, answer *clientv3.TxnResponse) error {
 		case len(answer.Responses[i].GetResponseRange().Kvs) == 0:
 			t.forget()
 		case t.unanswered > 0:
-			t.session.Discard(t.me.key, 0, nil)
+			t.epoch.Doubt(t.me.key, func() {})
 		default:
-			// The slot stays taken: whoever wrote there may do so again.
+			// The slot stays taken: whatever wrote there may do so again.
 		}
 	}
 	switch {

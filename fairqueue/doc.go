@@ -20,7 +20,7 @@
 //  3. One name never means two tickets at a time: it is made of the lease and a
 //     number that no other ticket of the session uses in this queue, and that is
 //     free again only when the key is confirmed to be gone and no request that
-//     creates it can be under way. A join that is tried again finds itself.
+//     creates it can take effect any more. A join that is tried again finds itself.
 //  4. A waiter waits for one that it has seen, at a revision from which it has
 //     been watching: between the look and the watch nothing can slip through. A watch that another
 //     has used counts from what that one knew when it was done with it.
@@ -78,6 +78,19 @@
 // with which an exclusive ticket's begins when its owner lets shared ones in, or has owned in a
 // long queue.
 //
+// # Epochs
+//
+// A join that is not answered leaves a doubt: its request may be held up and arrive when nobody wants the
+// ticket any more. So each join carries the condition that the session's epoch is the one in which
+// it was sent. To end a doubt the session begins another epoch, which takes one write, and removes what the earlier
+// ones have created. The key of an epoch is beside the queue, so that all queues of a namespace share it:
+//
+//	<folder of the prefix>/!/epoch/<lease>     by default
+//	<prefix>/!/epoch/<lease>                   if the user has no permission for that, and not WithOtherPrograms
+//
+// It exists only after a doubt, for as long as the session. If a user has permission for neither, names in doubt are
+// looked at every 10 s until the session ends, and not used again.
+//
 // # Cost
 //
 //	operation                          round trips                        raft entries
@@ -114,9 +127,7 @@
 // These are the requests of a lone caller. Joins, tries and leaves of single tickets that
 // goroutines of one session ask for while others are under way go out together, up to 64 in
 // one request and one raft entry, and so do reads, up to 64 keys or ranges in one request; see
-// session.Session.Commit. If somebody joined through a Queue value within the last second and met nobody, the
-// next one that goes out with others reads nothing, on condition that nobody is there. If somebody is, etcd
-// reads the queue for that, and they all cost a second request; see session.Shortcut.
+// session.Session.Commit.
 //
 // More than 512 tickets: what is counted is all keys below the prefix, when somebody last looked. From
 // the owner before, a successor knows that nothing else was ahead, so it only writes, on condition that its

@@ -152,5 +152,5 @@ func ExampleTooManyError() {
 	if errors.As(err, &tooMany) {
 		fmt.Println(tooMany.Places, "wanted,", tooMany.Limit, "possible")
 	}
-	// Output: 200 wanted, 128 possible
+	// Output: 200 wanted, 127 possible
 }

@@ -17,6 +17,9 @@ import (
 // another --max-txn-ops.
 const maxOperations = 128
 
+// maxPlaces leaves room for the condition of an epoch.
+const maxPlaces = maxOperations - 1
+
 // Place is a queue and how to stand in it.
 type Place struct {
 	Queue *Queue
@@ -28,7 +31,7 @@ type Place struct {
 // several.
 type TooManyError struct {
 	Places int // or tickets
-	Limit  int // 0 if it is lower than etcd's default of 128, and only etcd knows it
+	Limit  int // 0 if etcd was told to carry less than by default, and only etcd knows how much
 }
 
 func (e *TooManyError) Error() string {
@@ -50,7 +53,7 @@ type Group struct {
 // JoinAll puts a ticket into each of the queues, which must be different ones, at one
 // revision: one round trip, one raft entry, and for more than 64 places a read more, for more than
 // 42 if all are shared up to four, after which Wait may need one more. All are bound to one
-// session, of source. With no places it panics; with more than 128, or more than etcd allows, the
+// session, of source. With no places it panics; with more than 127, or more than etcd allows, the
 // error is a [*TooManyError]. (Where etcd was told to allow less, an exclusive place may count as
 // two, and a shared one as three.) Otherwise it is like [Queue.Join].
 func JoinAll(ctx context.Context, source session.Source, places ...Place) (*Group, error) {
@@ -111,8 +114,8 @@ func check(places []Place, n, joined int) error {
 			return err
 		}
 	}
-	if joined > maxOperations {
-		return &TooManyError{Places: joined, Limit: maxOperations}
+	if joined > maxPlaces {
+		return &TooManyError{Places: joined, Limit: maxPlaces}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package fairqueue_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -161,13 +162,16 @@ func revisionOf(t testing.TB, client *clientv3.Client, key string) int64 {
 	return answer.Kvs[0].CreateRevision
 }
 
+// keysUnder lists the keys below a prefix, without those of epochs.
 func keysUnder(t testing.TB, client *clientv3.Client, prefix string) []string {
 	t.Helper()
 	answer, err := client.Get(within(t, patience), prefix+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	require.NoError(t, err)
 	keys := []string{}
 	for _, kv := range answer.Kvs {
-		keys = append(keys, string(kv.Key))
+		if !isEpoch(kv.Key) {
+			keys = append(keys, string(kv.Key))
+		}
 	}
 	return keys
 }
@@ -237,14 +241,43 @@ func (s *spy) await(t testing.TB, n int) {
 	eventually(t, "enough messages", func() bool { return s.seen() >= n })
 }
 
-// creating fits the transactions that create a key under a prefix.
+// creating fits the transactions that create a ticket.
 func creating(message any) bool {
 	r, ok := message.(*etcdserverpb.TxnRequest)
-	return ok && len(r.Success) > 0 && r.Success[0].GetRequestPut() != nil
+	return ok && len(r.Success) > 0 && r.Success[0].GetRequestPut() != nil && !isEpoch(r.Success[0].GetRequestPut().Key)
 }
 
-// leaving fits the transaction with which Leave deletes a key; what the session
-// does in the background looks different.
+// isEpoch tells the key that ends the doubt about unanswered requests from tickets.
+func isEpoch(key []byte) bool { return bytes.Contains(key, []byte("!/epoch/")) }
+
+// awaitNewEpoch waits until an epoch of s has begun, so that no request sent before can take effect.
+func awaitNewEpoch(t testing.TB, client *clientv3.Client, s *session.Session) {
+	t.Helper()
+	key := fmt.Sprintf("!/epoch/%x", s.Lease())
+	eventually(t, "an epoch has begun", func() bool { return revisionOf(t, client, key) > 0 })
+}
+
+// requireNoGhost applies the requests that held keeps, and requires that they create nothing under the prefix of events.
+func requireNoGhost(t *testing.T, c *embedtest.Cluster, held *embedtest.Fault, client *clientv3.Client, events clientv3.WatchChan) {
+	t.Helper()
+	before := c.AppliedIndex()
+	held.Heal()
+	eventually(t, "the late request is applied", func() bool { return c.AppliedIndex() > before })
+	put(t, client, "q/z-the-end")
+	for response := range events {
+		require.NoError(t, response.Err())
+		for _, event := range response.Events {
+			if string(event.Kv.Key) == "q/z-the-end" {
+				remove(t, client, "q/z-the-end")
+				return
+			}
+			require.False(t, event.IsCreate(), "a ghost: %s", event.Kv.Key)
+		}
+	}
+	require.Fail(t, "the watch ended")
+}
+
+// leaving fits the transactions that delete a ticket.
 func leaving(message any) bool {
 	r, ok := message.(*etcdserverpb.TxnRequest)
 	return ok && len(r.Success) == 1 && r.Success[0].GetRequestDeleteRange() != nil

@@ -84,11 +84,7 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	if !told { // more than a transaction can carry
 		then = then[:len(tickets)]
 	}
-	creation := session.Transaction{If: conditions, Then: then}
-	if len(tickets) == 1 {
-		creation.Shortcut = tickets[0].shortcut(then[:1])
-	}
-	response, seen, found, err := create(ctx, tickets, false, creation)
+	response, seen, found, err := create(ctx, tickets, false, session.Transaction{If: conditions, Then: then})
 	if errors.Is(err, ErrBusy) {
 		err = ErrGone // nothing but their own keys could be in the way
 	}
@@ -100,9 +96,6 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 		for _, t := range tickets {
 			t.seen, t.verdict = seen, askFurther
 		}
-	case told && len(response.Responses) == len(tickets): // by the shortcut
-		tickets[0].seen, tickets[0].verdict = seen, granted
-		tickets[0].queue.calm.met(true)
 	case told:
 		lists := make([]list, 0, len(then))
 		for _, part := range response.Responses[len(tickets):] {
@@ -110,9 +103,6 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 			lists = append(lists, list{entriesOf(r.Kvs), r.More, r.Count})
 		}
 		tell(tickets, lists, seen)
-		if t := tickets[0]; len(tickets) == 1 {
-			t.queue.calm.met(t.mode != Shared && t.verdict == granted && lists[0].count == 1)
-		}
 	default:
 		return askTogether(ctx, tickets)
 	}

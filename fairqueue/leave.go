@@ -23,33 +23,37 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
-	guards := make([]clientv3.Cmp, len(tickets))
 	deletes := make([]clientv3.Op, len(tickets))
 	for i, t := range tickets {
-		t.queue.calm.leaving.Add(1)
-		guards[i], deletes[i] = t.Guard(), clientv3.OpDelete(t.me.key)
+		deletes[i] = clientv3.OpDelete(t.me.key)
 	}
 	var which []clientv3.Op // of several are there, if not all
 	if len(tickets) > 1 {
 		which = own(tickets)
 	}
-	s := tickets[0].session
-	answer, doubts, err := s.Commit(ctx, session.Transaction{
-		If: guards, Then: deletes, Else: which,
+	// left is told what has become of the transaction.
+	left := func(answer *clientv3.TxnResponse, err error) (found bool) {
+		found = err == nil && answer.Succeeded
+		for _, t := range tickets {
+			if err != nil || !found && len(tickets) > 1 { // one may be gone, and the others not
+				t.discard()
+			} else {
+				t.forget()
+			}
+		}
+		return found
+	}
+	answer, doubts, err := tickets[0].session.Commit(ctx, session.Transaction{
+		If: guardsOf(tickets), Then: deletes, Else: which,
 		Likely: true,
 		Alone:  len(tickets) > 1,
 		Grace:  true, // a context that hangs on the hold ends with it, which may be at this moment
+		Late:   func(answer *clientv3.TxnResponse, err error) { left(answer, err) },
 	})
-	found := err == nil && answer.Succeeded
-	for _, t := range tickets {
-		t.queue.calm.leaving.Add(-1)
-		if err != nil || !found && len(tickets) > 1 {
-			t.discard() // one may be gone, and the others not
-		} else {
-			t.forget()
-		}
+	if session.InFlight(err) {
+		return err
 	}
-	if err == nil && !found && (doubts == 0 || anyThere(tickets, answer)) {
+	if found := left(answer, err); err == nil && !found && (doubts == 0 || anyThere(tickets, answer)) {
 		return ErrGone
 	}
 	return err

@@ -129,7 +129,7 @@ func TestManyPlacesCostAReadOrTwoMore(t *testing.T) {
 	c := embedtest.Start(t)
 	s := open(t, c.Client(t))
 	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
-		places := make([]fairqueue.Place, 128)
+		places := make([]fairqueue.Place, 127)
 		for i := range places {
 			places[i] = fairqueue.Place{Queue: fairqueue.New(s, fmt.Sprint(mode, i)), Mode: mode}
 		}

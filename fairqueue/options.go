@@ -18,6 +18,7 @@ func (f optionFunc) apply(o *options) { f(o) }
 type options struct {
 	label   string
 	recheck time.Duration
+	shared  bool
 }
 
 // WithLabel adds a text to the owner information of this queue's tickets, for
@@ -80,4 +81,12 @@ func collectJoin(opts []JoinOption) joinOptions {
 		opt.applyJoin(&o)
 	}
 	return o
+}
+
+// WithOtherPrograms says that other programs, with etcd's concurrency package for example, stand in the
+// queue as well. They take every key below the prefix for a ticket, so nothing but tickets is
+// written there. The default is that a key of the library's own may be: see Epochs in the package
+// documentation.
+func WithOtherPrograms() Option {
+	return optionFunc(func(o *options) { o.shared = true })
 }

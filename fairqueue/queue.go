@@ -18,15 +18,14 @@ import (
 var ErrBusy = errors.New("etcdlock: busy")
 
 // Queue is one line of tickets in etcd, named by its prefix. Any number of Queue values with the same
-// prefix are the same queue; what a value remembers is only what to expect of it, so to keep one saves etcd
-// work where many names are locked at a time. It is safe for concurrent use.
+// prefix are the same queue. It is safe for concurrent use.
 type Queue struct {
 	source  session.Source
 	space   space
-	start   clientv3.Op    // reads the queue, as far as a join brings it back
-	nobody  []clientv3.Cmp // is in it
-	calm    calm
-	owner   string // template of its tickets' values
+	start   clientv3.Op // reads the queue, as far as a join brings it back
+	epochs  []string    // folders of the keys of sessions' epochs
+	shared  bool        // with other programs
+	owner   string      // template of its tickets' values
 	recheck time.Duration
 	err     error // of the label
 }
@@ -45,17 +44,24 @@ func New(source session.Source, prefix string, opts ...Option) *Queue {
 		opt.apply(&o)
 	}
 	q := &Queue{
-		source: source, owner: thisProcess(o.label).template(), recheck: o.recheck,
+		source: source, owner: thisProcess(o.label).template(), recheck: o.recheck, shared: o.shared,
 		err: checkSize("a label", len(o.label), longestLabel),
 	}
-	return q.in(space(prefix + "/"))
+	return q.At(prefix)
 }
 
-// in returns a queue that differs in where it is.
+// At returns the queue at another prefix with the same source and options.
+func (q *Queue) At(prefix string) *Queue {
+	at := q.in(space(prefix + "/"))
+	at.epochs = epochFolders(prefix, q.shared)
+	return at
+}
+
+// in returns a queue that differs in where its tickets are.
 func (q *Queue) in(s space) *Queue {
 	return &Queue{
-		source: q.source, owner: q.owner, recheck: q.recheck, err: q.err,
-		space: s, start: s.start(), nobody: []clientv3.Cmp{s.all().vacant()},
+		source: q.source, owner: q.owner, recheck: q.recheck, shared: q.shared, epochs: q.epochs, err: q.err,
+		space: s, start: s.start(),
 	}
 }
 

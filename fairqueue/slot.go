@@ -11,11 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// At returns the queue at another prefix with the same source and options.
-func (q *Queue) At(prefix string) *Queue {
-	return q.in(space(prefix + "/"))
-}
-
 // slotFolder is beside the queue rather than in it, so that reads of the queue do not bring
 // the slots back as well. No escaped name has an exclamation mark.
 const slotFolder = "!/slot/"
@@ -67,7 +62,7 @@ func (t *Ticket) trySlot(ctx context.Context) (*Group, int, error) {
 	if size, _ := t.queue.space.sizeIn(lists[1].entries, t.permit.size); int64(number) >= size {
 		return nil, 0, ErrBusy // somebody's who has left it is still being removed
 	}
-	places := []Place{{t.queue.At(prefix + strconv.Itoa(number)), Exclusive}}
+	places := []Place{{t.queue.in(space(prefix + strconv.Itoa(number) + "/")), Exclusive}}
 	tickets, err := takeFree(ctx, t.session, places, []int{0}, true, joinOptions{})
 	if err != nil {
 		return nil, 0, err

@@ -25,6 +25,7 @@ type Ticket struct {
 	// unanswered counts the requests to create the key that were sent and may still
 	// be under way: one may arrive when the ticket has long been given up.
 	unanswered int
+	epoch      *session.Epoch // in which they were sent
 
 	// What the last answer said, for Wait only.
 	verdict verdict
@@ -103,19 +104,16 @@ func (t *Ticket) abandon() {
 
 // discard leaves it to the session to remove the key.
 func (t *Ticket) discard() {
-	if t.unanswered > 0 {
-		t.session.Discard(t.me.key, 0, nil)
-		return
-	}
 	t.session.Discard(t.me.key, t.me.revision, t.forget)
 }
 
-// forget is for a key that is known to be gone, or never to have been. If a request
-// that creates it may still arrive, its name is watched over rather than used again.
+// forget is for a key that is known to be gone, or never to have been. Its name is free again, unless a
+// request that creates it may still arrive.
 func (t *Ticket) forget() {
+	free := func() { t.session.Free(string(t.queue.space), t.slot) }
 	if t.unanswered > 0 {
-		t.session.Discard(t.me.key, 0, nil)
+		t.epoch.Doubt(t.me.key, free)
 		return
 	}
-	t.session.Free(string(t.queue.space), t.slot)
+	free()
 }

@@ -48,7 +48,7 @@ func takeFree(ctx context.Context, s *session.Session, places []Place, free []in
 			conditions = append(conditions, span.vacant())
 		}
 	}
-	if !plain || len(conditions) > maxOperations {
+	if !plain || len(conditions) > maxPlaces {
 		return joinOrLeave(ctx, tickets)
 	}
 	if _, _, _, err := create(ctx, tickets, true, session.Transaction{If: conditions, Then: then}); err != nil {

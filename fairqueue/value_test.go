@@ -111,7 +111,7 @@ func TestTheLargestGroupFitsIntoARequest(t *testing.T) {
 	client := c.Client(t)
 	s := open(t, client)
 	label := strings.Repeat("\x01", longestLabel) // six bytes of JSON each
-	all := make([]fairqueue.Place, 128)
+	all := make([]fairqueue.Place, 127)
 	for i := range all {
 		prefix := strings.Repeat("n", 512) + "/" + strings.Repeat("%2F", 511) + fmt.Sprintf("%03d", i)
 		all[i] = fairqueue.Place{Queue: fairqueue.New(s, prefix, fairqueue.WithLabel(label)), Mode: fairqueue.Exclusive}

@@ -1,46 +1,54 @@
 package session
 
-import clientv3 "go.etcd.io/etcd/client/v3"
+import (
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// operationLimit is etcd's default, which it counts along each path into nested
+	// transactions.
+	operationLimit = 128
+
+	// batchLimit leaves as many operations to each transaction as there may be of them.
+	batchLimit = operationLimit / 2
+)
 
 // batch is several transactions as one.
 type batch struct {
-	open  []int // how many operations of the whole are those of each; -1 if they are a transaction within
-	hasty bool  // whether there are shortcuts in it
-
+	open       []int // how many operations of the whole are those of each; -1 if they are a nested transaction
 	conditions []clientv3.Cmp
 	operations []clientv3.Op
 }
 
-// together makes those that may well fail transactions within the whole. The others' operations
-// are done if the conditions of all of them hold; otherwise nothing is, of anybody's. For etcd that is
-// about a quarter less work. Of the others there are only so many that on the way to each transaction
-// within there are no more than limit comparisons or operations: none if limit is 0. Shortcuts
-// are taken among those.
-func together(passengers []*passenger, limit int, shortcuts bool) batch {
-	b := batch{open: make([]int, len(passengers))}
-	within, conditions, operations := 0, 0, 0
-	for _, p := range passengers {
-		within = max(within, p.depth())
-		conditions, operations = conditions+len(p.If), operations+len(p.Then)
+// together nests those that may well fail. The others' operations are done if the conditions of all of
+// them hold; otherwise nothing is, of anybody's. For etcd that is about a quarter less work. Of the others there
+// are only so many that on the path to each nested transaction there are no more than limit comparisons
+// or operations: none if limit is 0.
+func together(carry []*pending, limit int) batch {
+	b := batch{open: make([]int, len(carry))}
+	deepest := 0
+	for _, p := range carry {
+		deepest = max(deepest, p.depth())
 	}
-	b.conditions = make([]clientv3.Cmp, 0, conditions)
-	b.operations = make([]clientv3.Op, 0, operations)
-	room := limit - within - len(passengers)
-	for i, p := range passengers {
-		asked := Shortcut{p.If, p.Then}
-		hasty := shortcuts && p.Likely && p.Shortcut != nil
-		if hasty {
-			asked = *p.Shortcut
-		}
-		if more := len(asked.Then) - 1; (p.Likely || len(p.If) == 0) && more <= room && len(b.conditions)+len(asked.If) <= limit-within {
+	room := limit - deepest - len(carry)
+	var epochs []*Epoch // whose conditions are there
+	for i, p := range carry {
+		more := len(p.Then) - 1
+		added := slices.DeleteFunc(slices.Clone(p.Epochs), func(e *Epoch) bool { return !e.Checked() || slices.Contains(epochs, e) })
+		if (p.Likely || len(p.If)+len(p.Epochs) == 0) && more <= room && len(b.conditions)+len(p.If)+len(added) <= limit-deepest {
 			room -= more
-			b.open[i] = len(asked.Then)
-			b.hasty = b.hasty || hasty
-			b.conditions = append(b.conditions, asked.If...)
-			b.operations = append(b.operations, asked.Then...)
+			b.open[i] = len(p.Then)
+			b.conditions = append(b.conditions, p.If...)
+			for _, e := range added {
+				b.conditions = append(b.conditions, e.current())
+			}
+			epochs = append(epochs, added...)
+			b.operations = append(b.operations, p.Then...)
 		} else {
 			b.open[i] = -1
-			b.operations = append(b.operations, clientv3.OpTxn(p.If, p.Then, p.Else))
+			b.operations = append(b.operations, clientv3.OpTxn(p.conditions(), p.Then, p.Else))
 		}
 	}
 	return b
@@ -48,23 +56,20 @@ func together(passengers []*passenger, limit int, shortcuts bool) batch {
 
 // depth is what etcd holds against its limit of operations, at worst.
 func (t Transaction) depth() int {
-	deepest := depth(t.If, t.Then, t.Else)
-	if t.Shortcut != nil {
-		deepest = max(deepest, depth(t.Shortcut.If, t.Shortcut.Then, nil))
-	}
-	return deepest
+	return depth(len(t.If)+len(t.Epochs), t.Then, t.Else)
 }
 
-func depth(conditions []clientv3.Cmp, then, otherwise []clientv3.Op) int {
+func depth(conditions int, then, otherwise []clientv3.Op) int {
 	deepest := 0
 	for _, operations := range [][]clientv3.Op{then, otherwise} {
 		for _, op := range operations {
 			if op.IsTxn() {
-				deepest = max(deepest, depth(op.Txn()))
+				conditions, then, otherwise := op.Txn()
+				deepest = max(deepest, depth(len(conditions), then, otherwise))
 			}
 		}
 	}
-	return max(len(conditions), len(then), len(otherwise)) + deepest
+	return max(conditions, len(then), len(otherwise)) + deepest
 }
 
 func (b batch) transaction() Transaction {

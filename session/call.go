@@ -91,7 +91,7 @@ func Doubtful(err error) bool {
 	if err == nil {
 		return false
 	}
-	if errors.As(err, new(unsure)) {
+	if errors.As(err, new(unsure)) || InFlight(err) {
 		return true
 	}
 	if errors.As(err, new(unsent)) {
@@ -114,12 +114,6 @@ func Doubtful(err error) bool {
 func refused(err error) bool {
 	return err != nil && !Passing(err) && (!Doubtful(err) || codeOf(err) == codes.ResourceExhausted)
 }
-
-// unsure is an answer that came after an attempt without one: that the last
-// attempt was refused says nothing about the earlier one.
-type unsure struct{ error }
-
-func (u unsure) Unwrap() error { return u.error }
 
 // attempts is Call without a session: until ctx or life ends.
 func attempts(ctx, life context.Context, op func(context.Context) error) error {
@@ -210,8 +204,11 @@ func ended(ctx context.Context, last error) (because error) {
 	if err == nil {
 		return last
 	}
-	if errors.As(last, new(unsent)) {
+	switch {
+	case errors.As(last, new(unsent)):
 		defer func() { because = unsent{because} }()
+	case InFlight(last):
+		defer func() { because = inFlight{because} }()
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, ErrLost), errors.Is(cause, ErrClosed):

@@ -23,6 +23,10 @@
 //     session last.
 //  6. Keys handed to Discard are removed in the background until that is
 //     confirmed or the lease is over.
+//  7. A name handed to Epoch.Doubt is free again only when no request that was sent before can create its
+//     key any more. What a doubt costs ends with it.
+//  8. A session has no more than about 128 requests under way for calls that have given up, and one
+//     for each call at most.
 //
 // # Not guaranteed
 //
@@ -57,12 +61,12 @@
 //
 // Creating a session takes one request, an idle session one per TTL/3, closing
 // it one. There is one goroutine per session; others exist only while a Keeper creates it, while a renewal is under
-// way, about ten of them if no attempt is answered, while there are keys
-// to discard, because removing them must not delay a renewal, and for [Gather]. A name
-// for which a request may still be under way (its answer never came) is looked at
-// every 10 s, together with 63 others in one read, until the session ends.
-// [Session.Commit] has transactions, or reads, of several goroutines share a request,
-// and a goroutine that makes it, while others are under way.
+// way, about ten of them if no attempt is answered, for each request of [Session.Commit], while there are
+// keys to discard, and for [Gather]. [Session.Commit] has transactions, or reads, of several goroutines share
+// a request while others are under way.
+//
+// A request that was not answered leaves a doubt, which costs one write and one deletion; doubts that
+// arise meanwhile share the next two. See [Epoch].
 //
 // An attempt at a renewal is one call on the client's connection, not through the client's Lease. So
 // a client with a password does not authenticate for it, and it keeps no stream open. Behind etcd's

@@ -106,40 +106,6 @@ func ExampleSession_Commit() {
 	// <nil>
 }
 
-// Whoever comes to an empty room need not look around. All that many rooms cost, if each is empty, is
-// a comparison and a write.
-func ExampleShortcut() {
-	_, s, stop := opened()
-	defer stop()
-	var company [20]int
-	var visits sync.WaitGroup
-	for i := range company {
-		visits.Go(func() {
-			room := fmt.Sprintf("room/%d/", i)
-			me := room + "me"
-			nobody := clientv3.Compare(clientv3.CreateRevision(room), "=", 0).WithPrefix()
-			enter := clientv3.OpPut(me, "", clientv3.WithLease(s.Lease()))
-			answer, _, err := s.Commit(context.Background(), session.Transaction{
-				If:       []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(me), "=", 0)},
-				Then:     []clientv3.Op{enter, clientv3.OpGet(room, clientv3.WithPrefix(), clientv3.WithKeysOnly())},
-				Likely:   true,
-				Shortcut: &session.Shortcut{If: []clientv3.Cmp{nobody}, Then: []clientv3.Op{enter}},
-			})
-			switch {
-			case err != nil:
-				log.Print(err)
-			case len(answer.Responses) == 1: // of the shortcut
-				company[i] = 1
-			default:
-				company[i] = len(answer.Responses[1].GetResponseRange().Kvs)
-			}
-		})
-	}
-	visits.Wait()
-	fmt.Println(company)
-	// Output: [1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1]
-}
-
 // An error that leaves open whether the key is there, and one that does not.
 func ExampleDoubtful() {
 	cluster, client, stop := start()

@@ -15,12 +15,15 @@ func (s *Session) ClaimedPrefixes() int {
 	return len(s.slots)
 }
 
-// Sweeping reports whether the goroutine behind Discard exists.
-func (s *Session) Sweeping() bool {
+// Unsettled counts what callers have given up and is under way.
+func (s *Session) Unsettled() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sweeping
+	return s.underWay
 }
+
+// UnsettledLimit is how much of that there may be before Admit waits.
+const UnsettledLimit = unsettledLimit
 
 // SystemClock is the clock of sessions that are not told otherwise.
 func SystemClock() func() time.Duration { return systemClock() }

@@ -213,12 +213,16 @@ func (f *fake) Range(ctx context.Context, r *etcdserverpb.RangeRequest, _ ...grp
 	return read, nil
 }
 
-// apply understands reads and deletions of one key each, nested transactions, and conditions.
+// apply understands reads, puts and deletions of one key each, nested transactions, and conditions.
 func (f *fake) apply(r *etcdserverpb.TxnRequest) *etcdserverpb.TxnResponse {
 	answer := &etcdserverpb.TxnResponse{Succeeded: true}
 	ops := r.Success
 	for _, c := range r.Compare {
-		if kv, ok := f.keys[string(c.Key)]; !ok || !holds(c, kv) {
+		kv := f.keys[string(c.Key)]
+		if kv == nil {
+			kv = &mvccpb.KeyValue{}
+		}
+		if !holds(c, kv) {
 			answer.Succeeded, ops = false, r.Failure
 		}
 	}
@@ -234,6 +238,14 @@ func (f *fake) apply(r *etcdserverpb.TxnRequest) *etcdserverpb.TxnResponse {
 				found.Kvs = append(found.Kvs, kv)
 			}
 			result.Response = &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: found}
+		case op.GetRequestPut() != nil:
+			put := op.GetRequestPut()
+			kv := &mvccpb.KeyValue{Key: put.Key, CreateRevision: f.revision + 1, ModRevision: f.revision + 1, Lease: put.Lease}
+			if old := f.keys[string(put.Key)]; old != nil {
+				kv.CreateRevision = old.CreateRevision
+			}
+			f.keys[string(put.Key)] = kv
+			result.Response = &etcdserverpb.ResponseOp_ResponsePut{ResponsePut: &etcdserverpb.PutResponse{}}
 		case op.GetRequestDeleteRange() != nil:
 			deleted := &etcdserverpb.DeleteRangeResponse{}
 			if _, ok := f.keys[string(op.GetRequestDeleteRange().Key)]; ok {
@@ -253,6 +265,8 @@ func holds(c *etcdserverpb.Compare, kv *mvccpb.KeyValue) bool {
 	switch c.Target {
 	case etcdserverpb.Compare_CREATE:
 		return c.GetCreateRevision() == kv.CreateRevision
+	case etcdserverpb.Compare_MOD:
+		return c.GetModRevision() == kv.ModRevision
 	case etcdserverpb.Compare_LEASE:
 		return c.GetLease() == kv.Lease
 	}
@@ -264,7 +278,7 @@ func (f *fake) put(key string, lease clientv3.LeaseID) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.revision++
-	f.keys[key] = &mvccpb.KeyValue{Key: []byte(key), CreateRevision: f.revision, Lease: int64(lease)}
+	f.keys[key] = &mvccpb.KeyValue{Key: []byte(key), CreateRevision: f.revision, ModRevision: f.revision, Lease: int64(lease)}
 	return f.revision
 }
 

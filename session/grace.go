@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 )
 
@@ -55,59 +54,4 @@ func lasting(ctx context.Context, least time.Time) (context.Context, context.Can
 		deadline = least
 	}
 	return context.WithDeadline(values, deadline)
-}
-
-// graced is a context like that of Grace, made only when it matters: what goes out with others needs
-// none of its own as long as its caller's lasts.
-type graced struct {
-	caller context.Context
-	least  time.Time
-
-	mu     sync.Mutex
-	made   context.Context // nil until it is needed; from then on it alone tells
-	cancel context.CancelFunc
-}
-
-func (g *graced) context() context.Context {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.made == nil {
-		g.made, g.cancel = lastingUntil(g.caller, g.least)
-	}
-	return g.made
-}
-
-// stop frees what it holds. It is called when nobody uses it any more.
-func (g *graced) stop() {
-	if g.cancel != nil {
-		g.cancel()
-	}
-}
-
-// Err asks the caller's context only as long as there is no other: at a deadline, which they share,
-// one of them is over a little before the other.
-func (g *graced) Err() error {
-	g.mu.Lock()
-	made := g.made
-	g.mu.Unlock()
-	if made == nil && g.caller.Err() == nil {
-		return nil
-	}
-	return g.context().Err()
-}
-
-func (g *graced) Done() <-chan struct{}       { return g.context().Done() }
-func (g *graced) Deadline() (time.Time, bool) { return g.context().Deadline() }
-
-// Value asks the one that is made, by which package context knows it. With that of the caller, each
-// context derived from it would need a goroutine.
-func (g *graced) Value(key any) any { return g.context().Value(key) }
-
-// mayBeOver returns a channel that is closed when the caller's context is over. If ctx is not, then ctx's own
-// channel tells.
-func mayBeOver(ctx context.Context) <-chan struct{} {
-	if g, ok := ctx.(*graced); ok {
-		return g.caller.Done()
-	}
-	return ctx.Done()
 }

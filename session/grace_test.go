@@ -2,9 +2,7 @@ package session_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -37,10 +35,6 @@ var graceCases = map[string]struct {
 		time.AfterFunc(100*time.Millisecond, cancel)
 		return ctx, cancel
 	}, 250 * time.Millisecond, context.Canceled},
-	"its deadline is said to be over before it is": {func() (context.Context, context.CancelFunc) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		return expiring{ctx, time.Now().Add(time.Hour)}, cancel
-	}, time.Second, context.Canceled},
 	"cancelled later": {func() (context.Context, context.CancelFunc) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		time.AfterFunc(time.Minute, cancel)
@@ -139,77 +133,4 @@ func TestACommitWithGraceIsMadeOnce(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A refused attempt is made again within the grace, and not after it.
-func TestACommitWithGraceTriesAgainWithinIt(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		f.set(func(f *fake) { f.txn = refused(context.DeadlineExceeded) })
-		caller, cancel := context.WithCancel(context.Background())
-		cancel()
-		mine := removals(f, s, "a", 1)[0]
-		mine.Grace = true
-		results, wait := commits(caller, s, mine)
-		wait()
-		require.ErrorIs(t, results[0].err, context.Canceled)
-		require.Equal(t, 250*time.Millisecond, results[0].took)
-		require.Greater(t, len(f.requests()), 2)
-	})
-}
-
-// expiring says of its deadline what it likes. Contexts are over a little after it.
-type expiring struct {
-	context.Context
-	deadline time.Time
-}
-
-func (e expiring) Deadline() (time.Time, bool) { return e.deadline, true }
-
-func TestTheCallersDeadlineComesBeforeTheEndOfItsContext(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f, session.WithTTL(time.Hour))
-		f.set(func(f *fake) { f.txn = lost })
-		deadline := time.Now().Add(7 * time.Second)
-		caller, cancel := context.WithDeadline(context.Background(), deadline.Add(time.Millisecond))
-		defer cancel()
-		mine := removals(f, s, "a", 1)[0]
-		mine.Grace = true
-		_, _, err := s.Commit(expiring{caller, deadline}, mine)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, deadline, time.Now())
-	})
-}
-
-// counting counts what hangs on it.
-type counting struct {
-	context.Context
-	hang *atomic.Int64
-}
-
-func (counting) Value(any) any { return nil } // package context must not recognize it
-
-func (c counting) AfterFunc(f func()) (stop func() bool) {
-	c.hang.Add(1)
-	drop := context.AfterFunc(c.Context, f)
-	return func() bool { c.hang.Add(-1); return drop() }
-}
-
-func TestNothingOfACommitStaysWithItsCaller(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		f.set(func(f *fake) { f.txn = late(50 * time.Millisecond) })
-		caller, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		c := counting{caller, new(atomic.Int64)}
-		all := removals(f, s, "a", session.AloneLimit+3)
-		for i := range all {
-			all[i].Grace = true
-		}
-		_, wait := commits(c, s, all...)
-		require.EqualValues(t, session.AloneLimit, c.hang.Load(), "who waits with others needs nothing yet")
-		wait()
-		synctest.Wait()
-		require.Zero(t, c.hang.Load())
-	})
 }

@@ -45,8 +45,8 @@ type Session struct {
 
 	running sync.WaitGroup // the session's own goroutines
 
-	routes routes
-	turns  chan struct{} // has room for those of InTurn
+	coalescers coalescers
+	turns      chan struct{} // has room for those of InTurn
 
 	// closing holds whether the lease has been revoked; taking it out is the
 	// right to do that. A channel, because waiting for it ends with a context.
@@ -57,13 +57,12 @@ type Session struct {
 	deadline   time.Duration         // renewed + the TTL that came back - margin
 	watchdog   *time.Timer           // goes off at a deadline
 	slots      map[string][]bool     // by prefix: the numbers that are taken
-	leftover   []*leftover           // keys that may have been left behind
-	sweeping   bool                  // a goroutine is at work on leftover
+	epochs     map[string]*Epoch     // by key
+	underWay   int                   // of what callers have given up
+	room       chan struct{}         // closed when there is room for more; nil if there is
 	gatherings map[string]*gathering // the last one of each key, while it is not answered
 	kept       []*Watch              // that nobody uses at the moment, the oldest first
 	expiry     *time.Timer           // of the oldest of those; nil until there has been one
-
-	wake chan struct{} // tells that goroutine of a new leftover
 }
 
 // New creates a session: it grants a lease (one request) and starts the
@@ -146,11 +145,11 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 		deadline:   sent + ttl - margin,
 		slots:      make(map[string][]bool),
 		gatherings: make(map[string]*gathering),
-		wake:       make(chan struct{}, 1),
+		epochs:     make(map[string]*Epoch),
 		turns:      make(chan struct{}, turnLimit),
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
-	s.routes.start(s)
+	s.coalescers.init(s)
 	s.closing <- false
 	s.tellEnd()
 	s.endWithClient()

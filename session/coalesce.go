@@ -1,0 +1,300 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// aloneLimit is how many transactions may be in flight before others collect.
+	aloneLimit = 4
+
+	// sharedLimit is how many requests may be in flight when those that have collected are sent: more
+	// would leave less to collect.
+	sharedLimit = 4
+
+	// apartLimit is how many requests may be in flight when those are sent that cannot share one.
+	apartLimit = 128
+
+	// bytesLimit keeps a shared request well below etcd's --max-request-bytes of 1.5 MiB.
+	bytesLimit = 512 << 10
+
+	// overdue is when a request does not count as in flight any longer: its endpoint may be silent.
+	overdue = 100 * time.Millisecond
+)
+
+// coalescer has transactions of one kind share requests.
+type coalescer struct {
+	session *Session
+	reads   bool
+
+	mu         sync.Mutex
+	waiting    []*pending
+	inFlight   []*request     // the oldest first, without those that are overdue
+	carried    int            // transactions in them
+	unanswered int            // requests, overdue or not
+	apart      map[string]int // how many wait with each Apart
+	blocked    int            // how many of those have to wait for another request than the first of them
+	limit      int            // of transactions in a request; less than usual where etcd allows less
+	operations int            // that etcd allows a transaction
+	timer      *time.Timer    // runs while anything waits; nil until something has
+}
+
+// request is in flight.
+type request struct {
+	sent   time.Time
+	carry  []*pending
+	ctx    context.Context // of the request alone
+	cancel context.CancelFunc
+	wanted atomic.Int32 // by how many callers
+}
+
+// coalescers are by what must not share a request: a read with a write would be a raft entry, and one
+// that any member may answer would have to wait for the quorum.
+type coalescers struct{ writes, reads, local coalescer }
+
+func (all *coalescers) init(s *Session) {
+	for _, c := range []*coalescer{&all.writes, &all.reads, &all.local} {
+		c.session, c.limit, c.operations = s, batchLimit, operationLimit
+		c.reads = c != &all.writes
+		c.apart = make(map[string]int)
+	}
+}
+
+func (all *coalescers) of(t Transaction) *coalescer {
+	switch {
+	case !t.reads():
+		return &all.writes
+	case slices.ContainsFunc(t.Then, func(op clientv3.Op) bool { return !op.IsSerializable() }):
+		return &all.reads
+	}
+	return &all.local
+}
+
+// attempt sends t once, alone or with others, for at most limit.
+func (c *coalescer) attempt(ctx context.Context, t Transaction, limit time.Duration) outcome {
+	if err := ctx.Err(); err != nil && !t.Grace {
+		return outcome{err: unsent{err}}
+	}
+	p := &pending{Transaction: t, session: c.session, limit: limit, done: make(chan struct{}), began: time.Now()}
+	c.enqueue(p)
+	c.flush(false)
+	return c.wait(ctx, p)
+}
+
+// enqueue sends p at once if nothing is to be gained by waiting.
+func (c *coalescer) enqueue(p *pending) {
+	c.mu.Lock()
+	c.dropOverdue()
+	if p.Alone || c.carried < aloneLimit && len(c.waiting) == 0 || p.depth() > c.largest() || p.size() > bytesLimit {
+		r := c.take([]*pending{p})
+		c.mu.Unlock()
+		c.start(r)
+		return
+	}
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, p)
+	c.count(p, 1)
+	if len(c.waiting) > 1 {
+		return
+	}
+	if c.timer == nil {
+		c.timer = time.AfterFunc(overdue, func() { c.flush(true) })
+	} else {
+		c.timer.Reset(overdue)
+	}
+}
+
+// flush sends requests for as long as it is time for one. Late says that nothing is to wait any longer.
+func (c *coalescer) flush(late bool) {
+	for r := c.next(late); r != nil; r = c.next(false) {
+		c.start(r)
+	}
+}
+
+// next takes the transactions of the next request, if it is time for it.
+func (c *coalescer) next(late bool) *request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) == 0 || !late && !c.ready() {
+		return nil
+	}
+	taken := make(map[string]bool, len(c.waiting))
+	var carry []*pending
+	operations, bytes := 0, 0
+	c.waiting = slices.DeleteFunc(c.waiting, func(p *pending) bool {
+		if len(carry) == c.limit || taken[p.Apart] {
+			return false
+		}
+		if len(carry) > 0 && (p.limit != carry[0].limit || bytes+p.size() > bytesLimit) {
+			return false // an attempt that has more time would have the others wait for as long
+		}
+		if c.reads && len(carry) > 0 && operations+len(p.Then) > c.largest() {
+			return false // in a transaction of its own it would be a raft entry
+		}
+		operations, bytes = operations+len(p.Then), bytes+p.size()
+		taken[p.Apart] = p.Apart != ""
+		c.count(p, -1)
+		carry = append(carry, p)
+		return true
+	})
+	if len(c.waiting) > 0 {
+		c.timer.Reset(overdue)
+	} else {
+		c.timer.Stop()
+	}
+	slices.SortStableFunc(carry, func(a, b *pending) int { return min(len(a.Apart), 1) - min(len(b.Apart), 1) })
+	return c.take(carry)
+}
+
+// ready reports whether it is time to send: when nothing is in flight, or as many wait as are in flight, so
+// that the requests take turns and none is nearly empty; or when some cannot share a request anyway.
+func (c *coalescer) ready() bool {
+	c.dropOverdue()
+	n := min(len(c.waiting)-c.blocked, c.limit)
+	if len(c.inFlight) == 0 || c.blocked > 0 && c.unanswered < apartLimit {
+		return true
+	}
+	return len(c.inFlight) < sharedLimit && (n == c.limit || n >= c.carried)
+}
+
+// count keeps account of those that wait and cannot share a request.
+func (c *coalescer) count(p *pending, change int) {
+	if p.Apart == "" {
+		return
+	}
+	before := c.apart[p.Apart]
+	if c.apart[p.Apart] = before + change; c.apart[p.Apart] == 0 {
+		delete(c.apart, p.Apart)
+	}
+	c.blocked += max(before+change-1, 0) - max(before-1, 0)
+}
+
+// take counts a request as in flight.
+func (c *coalescer) take(carry []*pending) *request {
+	r := &request{sent: time.Now(), carry: carry}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.wanted.Store(int32(len(carry)))
+	c.inFlight = append(c.inFlight, r)
+	c.carried += len(carry)
+	c.unanswered++
+	for _, p := range carry {
+		p.request = r
+	}
+	return r
+}
+
+func (c *coalescer) dropOverdue() {
+	for len(c.inFlight) > 0 && time.Since(c.inFlight[0].sent) >= overdue {
+		c.remove(0)
+	}
+}
+
+func (c *coalescer) remove(i int) {
+	c.carried -= len(c.inFlight[i].carry)
+	c.inFlight = slices.Delete(c.inFlight, i, i+1)
+}
+
+// start sends r in a goroutine of the session. If that is over, the callers find out by themselves.
+func (c *coalescer) start(r *request) {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.spawn(func(context.Context) { c.send(r) }) {
+		r.cancel()
+	}
+}
+
+// send makes the request.
+func (c *coalescer) send(r *request) {
+	defer r.cancel()
+	var answers []*clientv3.TxnResponse
+	timedOut, err := attempt(r.ctx, c.session.ctx, r.carry[0].limit, func(ctx context.Context) (err error) {
+		answers, err = c.sendAll(ctx, r.carry)
+		return err
+	})
+	c.answered(r)
+	again := len(r.carry) > 1 && refused(err)
+	if again && (IsAnswer(err, rpctypes.ErrTooManyOps) || IsAnswer(err, rpctypes.ErrRequestTooLarge)) {
+		c.allowLess(r.carry)
+	}
+	for i, p := range r.carry {
+		o := outcome{err: err, timedOut: timedOut, again: again}
+		if err == nil {
+			o.answer = answers[i]
+		}
+		p.deliver(o)
+	}
+	c.flush(false)
+}
+
+// sendAll makes one request, and a second if one of the transactions that were expected to succeed does not,
+// or if etcd allows fewer operations than usual.
+func (c *coalescer) sendAll(ctx context.Context, carry []*pending) ([]*clientv3.TxnResponse, error) {
+	if len(carry) == 1 {
+		answer, err := c.session.send(ctx, carry[0].Transaction)
+		return []*clientv3.TxnResponse{answer}, err
+	}
+	room := operationLimit
+	if !c.reads { // which are never more than that
+		c.mu.Lock()
+		room = c.operations
+		c.mu.Unlock()
+	}
+	b := together(carry, room)
+	answer, err := c.session.send(ctx, b.transaction())
+	tooMany := len(b.conditions) > 0 && IsAnswer(err, rpctypes.ErrTooManyOps)
+	if tooMany {
+		c.mu.Lock()
+		c.operations = min(c.operations, max(room/2, 1))
+		c.mu.Unlock()
+	}
+	if tooMany || err == nil && !answer.Succeeded {
+		b = together(carry, 0)
+		answer, err = c.session.send(ctx, b.transaction())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.answers(answer), nil
+}
+
+// answered stops counting r.
+func (c *coalescer) answered(r *request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unanswered--
+	if i := slices.Index(c.inFlight, r); i >= 0 {
+		c.remove(i)
+	}
+}
+
+// allowLess learns that etcd does not take as much as carry in a request.
+func (c *coalescer) allowLess(carry []*pending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reads {
+		c.limit = min(c.limit, len(carry)/2)
+		return
+	}
+	operations := 0
+	for _, p := range carry {
+		operations += len(p.Then)
+	}
+	c.operations = min(c.operations, max(operations/2, 1))
+}
+
+// largest is how many operations a transaction may have that shares a request, and reads together. It
+// is called with mu held.
+func (c *coalescer) largest() int {
+	if c.reads {
+		return min(batchLimit, c.operations)
+	}
+	return batchLimit
+}

@@ -1,0 +1,274 @@
+package session_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+const epochKey = "!/epoch"
+
+// creation creates key in the session's epoch.
+func creation(s *session.Session, key string) session.Transaction {
+	return session.Transaction{
+		If:     []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
+		Then:   []clientv3.Op{clientv3.OpPut(key, "", clientv3.WithLease(s.Lease()))},
+		Epochs: []*session.Epoch{s.Epoch(epochKey)},
+		Likely: true,
+	}
+}
+
+// held keeps requests that create a key until they are released; everything else is answered.
+func held(release <-chan struct{}) fate {
+	return func(ctx context.Context, do func() error) error {
+		<-release
+		return do()
+	}
+}
+
+// R11, promise 8
+func TestARequestOfAnEarlierEpochCreatesNothing(t *testing.T) {
+	for _, silent := range []time.Duration{0, 10 * time.Second, 5 * time.Minute, 5 * time.Hour} {
+		t.Run(silent.String(), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				s := open(t, f)
+				release := make(chan struct{})
+				f.set(func(f *fake) { f.txn = held(release) })
+				ctx, cancel := context.WithCancel(context.Background())
+				_, wait := commits(ctx, s, creation(s, "key"))
+				f.set(func(f *fake) { f.txn = nil })
+				cancel()
+				wait()
+				freed := make(chan struct{})
+				s.Epoch(epochKey).Doubt("key", func() { close(freed) })
+				<-freed
+				requests := len(f.requests())
+				time.Sleep(silent)
+				require.Len(t, f.requests(), requests, "an ended doubt costs nothing")
+				close(release)
+				synctest.Wait()
+				require.False(t, f.exists("key"))
+
+				_, _, err := s.Commit(context.Background(), creation(s, "key"))
+				require.NoError(t, err)
+				require.True(t, f.exists("key"), "a later request does")
+			})
+		})
+	}
+}
+
+func TestADoubtRemovesWhatHasBeenCreated(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.put("key", s.Lease())
+		f.put("theirs", s.Lease()+1)
+		var freed atomic.Int64
+		for _, key := range []string{"key", "theirs", "nothing"} {
+			s.Epoch(epochKey).Doubt(key, func() { freed.Add(1) })
+		}
+		synctest.Wait()
+		require.EqualValues(t, 3, freed.Load())
+		require.False(t, f.exists("key"))
+		require.True(t, f.exists("theirs"))
+		require.Zero(t, s.Unsettled())
+	})
+}
+
+// What doubts cost does not grow with what was tried, and ends.
+func TestManyDoubtsEndInFewRequests(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(500 * time.Millisecond) })
+		var freed atomic.Int64
+		for n := range 200 {
+			s.Epoch(epochKey).Doubt(fmt.Sprint("key", n), func() { freed.Add(1) })
+		}
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 200, freed.Load())
+		require.LessOrEqual(t, len(f.requests()), 2+6)
+		for _, r := range f.requests() {
+			require.LessOrEqual(t, len(r.Success), 64)
+		}
+	})
+}
+
+func TestADoubtLastsUntilItsEndIsConfirmed(t *testing.T) {
+	for name, trouble := range map[string]fate{
+		"requests vanish":   lost,
+		"answers vanish":    unheard,
+		"too many requests": refused(rpctypes.ErrTooManyRequests),
+		"no leader":         refused(rpctypes.ErrNoLeader),
+		"no space":          refused(rpctypes.ErrNoSpace),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				f.txn = trouble
+				s := open(t, f)
+				f.put("key", s.Lease())
+				var freed atomic.Bool
+				s.Epoch(epochKey).Doubt("key", func() { freed.Store(true) })
+				time.Sleep(time.Minute)
+				require.False(t, freed.Load())
+				f.set(func(f *fake) { f.txn = nil })
+				time.Sleep(30 * time.Second)
+				require.True(t, freed.Load())
+				require.False(t, f.exists("key"))
+			})
+		})
+	}
+}
+
+// A user may be allowed to read and write the locks only.
+func TestADeniedEpochMakesWayForTheNextKey(t *testing.T) {
+	deny := func(r *etcdserverpb.TxnRequest) error {
+		for _, op := range r.Success {
+			if string(op.GetRequestRange().GetKey()) == epochKey || string(op.GetRequestPut().GetKey()) == epochKey {
+				return rpctypes.ErrPermissionDenied
+			}
+		}
+		return nil
+	}
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.decide = deny
+		s := open(t, f)
+		first := s.Epoch(epochKey, "second")
+		require.True(t, first.Denies(context.Background()))
+		second := s.Epoch(epochKey, "second")
+		require.NotSame(t, first, second)
+		require.False(t, second.Denies(context.Background()))
+		freed := make(chan struct{})
+		second.Doubt("key", func() { close(freed) })
+		<-freed
+		require.True(t, f.exists("second"))
+	})
+}
+
+// R11: with no epoch to be had, the name is observed for as long as the session lasts.
+func TestWithoutAnEpochANameIsObserved(t *testing.T) {
+	for _, after := range []time.Duration{0, 100 * time.Millisecond, 10 * time.Second, 5 * time.Hour} {
+		t.Run(after.String(), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				f.decide = func(r *etcdserverpb.TxnRequest) error {
+					if string(r.Success[0].GetRequestPut().GetKey()) == epochKey {
+						return rpctypes.ErrPermissionDenied
+					}
+					return nil
+				}
+				s := open(t, f)
+				s.Epoch(epochKey).Doubt("key", func() { t.Error("confirmed what cannot be known") })
+				time.Sleep(after)
+				before := len(f.requests())
+				time.Sleep(time.Minute)
+				require.LessOrEqual(t, len(f.requests())-before, 40, "with growing pauses")
+				f.put("key", s.Lease())
+				time.Sleep(20 * time.Second)
+				require.False(t, f.exists("key"))
+				f.put("key", s.Lease()+1)
+				time.Sleep(time.Minute)
+				require.True(t, f.exists("key"), "somebody else's")
+				require.Zero(t, s.Unsettled(), "calls do not wait for what cannot end")
+			})
+		})
+	}
+}
+
+// That somebody deletes the epoch's key must not bring back an earlier epoch.
+func TestADeletedEpochIsFollowedByANewOne(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		freed := make(chan struct{})
+		e := s.Epoch(epochKey)
+		e.Doubt("key", func() { close(freed) })
+		<-freed
+		f.set(func(f *fake) { delete(f.keys, epochKey) })
+		before := e.Now()
+		answer, _, err := s.Commit(context.Background(), creation(s, "key"))
+		require.NoError(t, err)
+		require.False(t, answer.Succeeded)
+		moved, err := e.Moved(context.Background(), before, &etcdserverpb.RangeResponse{})
+		require.NoError(t, err)
+		require.True(t, moved)
+		answer, _, err = s.Commit(context.Background(), creation(s, "key"))
+		require.NoError(t, err)
+		require.True(t, answer.Succeeded)
+	})
+}
+
+// An answer that comes when the caller has left leaves no doubt.
+func TestAnAnswerThatComesLateIsTold(t *testing.T) {
+	for _, answered := range []time.Duration{300 * time.Millisecond, 2 * time.Second} {
+		t.Run(answered.String(), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				s := open(t, f)
+				f.set(func(f *fake) { f.txn = late(answered) })
+				told := make(chan error, 1)
+				mine := creation(s, "key")
+				mine.Late = func(answer *clientv3.TxnResponse, err error) {
+					if err == nil && !answer.Succeeded {
+						t.Error("not created")
+					}
+					told <- err
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+				defer cancel()
+				start := time.Now()
+				_, doubts, err := s.Commit(ctx, mine)
+				require.Equal(t, 30*time.Millisecond, time.Since(start))
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.True(t, session.InFlight(err))
+				require.True(t, session.Doubtful(err))
+				require.Zero(t, doubts)
+				require.Equal(t, 1, s.Unsettled())
+				err = <-told
+				require.Equal(t, answered > time.Second, err != nil, "within a second")
+				synctest.Wait()
+				require.Zero(t, s.Unsettled())
+			})
+		})
+	}
+}
+
+// Calls that give up and are made again do not pile up.
+func TestNoMoreIsBegunThanEtcdAnswers(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(700 * time.Millisecond) })
+		call := func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+			defer cancel()
+			if err := s.Admit(ctx); err != nil {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.False(t, session.Doubtful(err))
+				return err
+			}
+			mine := creation(s, fmt.Sprint("key", time.Now().UnixNano()))
+			mine.Late = func(*clientv3.TxnResponse, error) {}
+			_, _, err := s.Commit(ctx, mine)
+			return err
+		}
+		for range 400 {
+			go func() {
+				for range 1000 {
+					_ = call()
+				}
+			}()
+		}
+		for range 50 {
+			time.Sleep(500 * time.Millisecond)
+			require.LessOrEqual(t, s.Unsettled(), session.UnsettledLimit+400)
+		}
+		time.Sleep(10 * time.Second)
+		require.Zero(t, s.Unsettled())
+		require.NoError(t, s.Admit(context.Background()))
+	})
+}

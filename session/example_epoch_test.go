@@ -1,0 +1,60 @@
+package session_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/session"
+)
+
+// A caller gives up a request that creates a key. The session waits for the answer, and, if there is none, begins
+// an epoch in which that request cannot take effect any more.
+func ExampleSession_Epoch() {
+	cluster, s, stop := opened()
+	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	epoch := s.Epoch("locks/!/epoch", "locks/orders/!/epoch")
+	freed := make(chan struct{})
+	held := cluster.Hold("Txn", embedtest.Once())
+	go func() {
+		<-held.Bitten()
+		cancel() // while the request is on its way
+	}()
+	if err := s.Admit(ctx); err != nil { // not while very many calls have been given up
+		log.Fatal(err)
+	}
+	create := session.Transaction{
+		If:     []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision("locks/orders/a"), "=", 0)},
+		Then:   []clientv3.Op{clientv3.OpPut("locks/orders/a", "", clientv3.WithLease(s.Lease()))},
+		Else:   []clientv3.Op{epoch.Read()},
+		Epochs: []*session.Epoch{epoch},
+		Late: func(answer *clientv3.TxnResponse, err error) {
+			fmt.Println("late:", err)
+			epoch.Doubt("locks/orders/a", func() { close(freed) })
+		},
+	}
+	before := epoch.Now()
+	_, _, err := s.Commit(ctx, create)
+	fmt.Println(err, session.InFlight(err))
+	<-freed
+	held.Heal() // too late
+
+	create.Epochs = nil // a program that does not know the epoch would be one of an earlier epoch for ever
+	create.If = append(create.If, clientv3.Compare(clientv3.ModRevision("locks/!/epoch"), "=", before))
+	answer, _, err := s.Commit(context.Background(), create)
+	if err != nil {
+		log.Fatal(err)
+	}
+	moved, err := epoch.Moved(context.Background(), before, answer.Responses[0].GetResponseRange())
+	fmt.Println(answer.Succeeded, moved, err)
+	fmt.Println(epoch.Checked(), epoch.Denies(context.Background()))
+	// Output:
+	// context canceled true
+	// late: context deadline exceeded
+	// false true <nil>
+	// true false
+}
