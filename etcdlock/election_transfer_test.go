@@ -148,7 +148,9 @@ func TestACandidateThatIsCutOffIsNotPreferred(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(9 * time.Second)
 		resign(t, term)
-		resign(t, awaitTerm(t, "the one that lives", low))
+		term = awaitTerm(t, "the one that lives", low)
+		require.Equal(t, []string{"low", "high"}, valuesInLine(t, client), "before the other's lease is over")
+		resign(t, term)
 	})
 }
 

@@ -15,7 +15,10 @@ type healthCheck struct {
 	turn chan struct{} // full while check is being called
 }
 
-var errHangs = errors.New("the health check does not return")
+var (
+	errHangs  = errors.New("the health check does not return")
+	errAborts = errors.New("the health check ended its goroutine")
+)
 
 // ask returns nil if the candidate is healthy. A check that hangs, as that of a sick process
 // well may, is as bad as one that fails; it is left behind, and not called again until it returns.
@@ -29,9 +32,12 @@ func (h *healthCheck) ask(ctx context.Context) error {
 	select {
 	case h.turn <- struct{}{}:
 		go func() {
-			err := h.check(ctx)
-			<-h.turn
-			result <- err
+			err := errAborts
+			defer func() {
+				<-h.turn
+				result <- err
+			}()
+			err = h.check(ctx)
 		}()
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrUnhealthy, errHangs)

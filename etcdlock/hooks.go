@@ -8,9 +8,8 @@ import (
 
 // Hooks are called when something happens to a lock, for metrics and logs; see [WithHooks].
 // Each may be nil. They are called from the goroutine in which it happens, so they must be
-// quick, must not call the lock, and may be called at the same time. They must not panic: who
-// recovers from that has no Hold of what Lock has taken by then, and it stays taken until the
-// session ends. What must stop when a lock is lost hangs on the Hold's context instead.
+// quick, must not call the lock, and may be called at the same time. If Waiting or Acquired panics
+// or ends its goroutine, the place in line or the lock is given back before that goes on. What must stop when a lock is lost hangs on the Hold's context instead.
 //
 // What happens to the session beneath is told by session.WithOnChange.
 type Hooks struct {
@@ -32,9 +31,11 @@ type Hooks struct {
 
 // Waiting is the argument of the hook of that name.
 type Waiting struct {
-	Name  string // of the lock
-	Key   string // of the place in line; empty if it is in memory only
-	Token Token  // that it will have; 0 if that is not known yet
+	Name string // of the lock
+	Key  string // of the place in line; empty if it is in memory only
+	// Token is the one that the hold will have, or 0 if that is not known yet: in memory, and for a permit
+	// WithSlots. A candidate of an Election that is passed over joins again, and gets a higher one.
+	Token Token
 }
 
 // Acquired is the argument of the hook of that name.
@@ -101,19 +102,46 @@ func WithLogger(l *slog.Logger) Option {
 }
 
 func (o *options) waiting(l *lock, c claim) {
-	for _, h := range o.hooks {
-		if h.Waiting != nil {
-			h.Waiting(Waiting{l.name, c.Key(), Token(c.Revision())})
-		}
+	if len(o.hooks) == 0 {
+		return
 	}
+	callOrUndo(func() {
+		for _, h := range o.hooks {
+			if h.Waiting != nil {
+				h.Waiting(Waiting{l.name, c.Key(), Token(c.Revision())})
+			}
+		}
+	}, func() {
+		over, end := context.WithCancel(context.Background())
+		end()
+		_ = c.Wait(over) // which gives it up
+	})
 }
 
 func (o *options) acquired(h *Hold, waited time.Duration) {
-	for _, hooks := range o.hooks {
-		if hooks.Acquired != nil {
-			hooks.Acquired(Acquired{h.Name(), h.Key(), h.Token(), waited})
+	callOrUndo(func() {
+		for _, hooks := range o.hooks {
+			if hooks.Acquired != nil {
+				hooks.Acquired(Acquired{h.Name(), h.Key(), h.Token(), waited})
+			}
 		}
-	}
+	}, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+		defer cancel()
+		_ = h.Unlock(ctx) // if it cannot be confirmed, the session goes on with it
+	})
+}
+
+// callOrUndo calls undo if call does not return: it panics, or ends its goroutine.
+func callOrUndo(call, undo func()) {
+	returned := false
+	defer func() {
+		if !returned {
+			undo()
+		}
+	}()
+	call()
+	returned = true
 }
 
 func (o *options) released(h *Hold, held time.Duration, err error) {

@@ -67,7 +67,11 @@ func TestHooksFireInTurnAndNoOthersDo(t *testing.T) {
 		require.ErrorIs(t, err, etcdlock.ErrBusy)
 		ctx, cancel := context.WithCancel(within(t))
 		waiting := locking(ctx, l)
-		require.Equal(t, "waiting "+name, j.next(t))
+		want := "waiting " + name
+		if name == "d" { // the token is that of the slot
+			want = "incomplete " + want
+		}
+		require.Equal(t, want, j.next(t))
 		cancel()
 		require.ErrorIs(t, await(t, "the waiter", waiting).err, context.Canceled)
 		unlock(t, h)
@@ -75,6 +79,34 @@ func TestHooksFireInTurnAndNoOthersDo(t *testing.T) {
 		require.Equal(t, "released "+name, j.next(t))
 	}
 	require.Empty(t, j.calls)
+}
+
+// What a waiter is told of the token is true of the hold.
+func TestTheTokenOfWaitingIsThatOfTheHoldOrUnknown(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	waits := make(chan etcdlock.Waiting, 1)
+	with := etcdlock.WithHooks(&etcdlock.Hooks{Waiting: func(w etcdlock.Waiting) { waits <- w }})
+	for name, l := range map[string]etcdlock.Locker{
+		"a mutex":             etcdlock.NewMutex(s, "a", with),
+		"a permit":            etcdlock.NewSemaphore(s, "b", 1, with),
+		"a permit and a slot": etcdlock.NewSemaphore(s, "c", 1, with, etcdlock.WithSlots()),
+		"several":             allOf(s, "d", "e").With(with),
+		"any":                 anyN(etcdlock.NewStriped(s, "f", 2, with), 2),
+	} {
+		h := lock(t, l)
+		waiting := locking(within(t), l)
+		w := await(t, "the hook", waits)
+		unlock(t, h)
+		h = granted(t, waiting)
+		if name == "a permit and a slot" {
+			require.Zero(t, w.Token, name)
+		} else {
+			require.Equal(t, h.Token(), w.Token, name)
+		}
+		unlock(t, h)
+	}
 }
 
 func TestALossIsToldOnceAndTheReleaseAfterItToo(t *testing.T) {

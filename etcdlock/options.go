@@ -104,8 +104,8 @@ func WithPriority(priority int) Option {
 // during it. If it returns an error, the term ends as if it had been lost, with [ErrUnhealthy]
 // as the cause of the callback's context, and Run campaigns again only when check succeeds,
 // asking every so often. Its context ends after the same time, or with the term; a check that
-// has not returned by then counts as failed, and is not called again until it has. The default
-// is no check. It panics if every is not positive or check is nil.
+// has not returned by then counts as failed, and is not called again until it has. One that ends its
+// goroutine, as t.FailNow does, has failed; a panic ends the process. The default is no check. It panics if every is not positive or check is nil.
 func WithHealthCheck(every time.Duration, check func(context.Context) error) Option {
 	if every <= 0 || check == nil {
 		panic("etcdlock: a health check needs a function and a positive interval")

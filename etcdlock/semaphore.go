@@ -149,22 +149,26 @@ func (p *numberedPermit) Wait(ctx context.Context) (err error) {
 	return err
 }
 
-func (p *numberedPermit) Key() string                     { return p.first().Key() }
-func (p *numberedPermit) Revision() int64                 { return p.first().Revision() }
+// Key is that of the permit until there is a slot.
+func (p *numberedPermit) Key() string {
+	if p.both == nil {
+		return p.Ticket.Key()
+	}
+	return p.both.Key()
+}
+
+// Revision is that of the slot, or 0 until there is one: a permit fences nobody.
+func (p *numberedPermit) Revision() int64 {
+	if p.both == nil {
+		return 0
+	}
+	return p.both.Revision()
+}
+
 func (p *numberedPermit) Guards() []clientv3.Cmp          { return p.both.Guards() }
 func (p *numberedPermit) Lost(ctx context.Context) error  { return p.both.Lost(ctx) }
 func (p *numberedPermit) Leave(ctx context.Context) error { return p.both.Leave(ctx) }
 func (p *numberedPermit) Abandon()                        { p.both.Abandon() }
 func (p *numberedPermit) Linger(ctx context.Context, d time.Duration) error {
 	return p.both.Linger(ctx, d)
-}
-
-func (p *numberedPermit) first() interface {
-	Key() string
-	Revision() int64
-} {
-	if p.both == nil { // still waiting
-		return p.Ticket
-	}
-	return p.both
 }
