@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
@@ -26,20 +27,14 @@ type history struct {
 	mu     sync.Mutex
 	steps  []porcupine.Operation
 	active map[*belief]bool
-	// struck are the leases and keys that an operator has removed, and when: what their
-	// holders believe in the moment after that is nobody's promise.
-	struckLeases map[clientv3.LeaseID]int64
-	struckKeys   map[string]int64
-	grants       int
-	losses       int
-	wrong        []string
+	evidence
+	wrong []string
 }
 
 func newHistory(tb testing.TB) *history {
 	start := time.Now()
 	return &history{
-		tb: tb, now: func() int64 { return int64(time.Since(start)) }, active: map[*belief]bool{},
-		struckLeases: map[clientv3.LeaseID]int64{}, struckKeys: map[string]int64{},
+		tb: tb, now: func() int64 { return int64(time.Since(start)) }, active: map[*belief]bool{}, evidence: newEvidence(),
 	}
 }
 
@@ -57,9 +52,11 @@ type belief struct {
 	step    step
 	hold    holding
 	lease   clientv3.LeaseID
+	tickets []ticketID
 	since   int64
 	last    int64 // when it was believed for certain
 	loose   bool  // a writer who lets readers in
+	passing bool  // a leader who passes its term on
 }
 
 func (h *history) add(client int, s step, call, ret int64) {
@@ -71,30 +68,38 @@ func (h *history) add(client int, s step, call, ret int64) {
 }
 
 // acquired notes a successful Lock that was called at a time, and checks it against the
-// others: they had their turn before this one returned. Nil is for what tells nothing: a lock that was
-// handed on in memory after a stranger had removed its key, and before anybody had heard of that.
+// others: they had their turn before this one returned.
 func (h *history) acquired(client int, s step, hold holding, lease clientv3.LeaseID, called int64) *belief {
 	now, last := h.now(), called
 	if hold.Err() == nil { // unless this process was stopped in between
 		last = now
 	}
 	s.action, s.token = acquire, int64(hold.Token())
-	b := &belief{history: h, client: client, step: s, hold: hold, lease: lease, since: last, last: last}
+	b := &belief{history: h, client: client, step: s, hold: hold, lease: lease, tickets: ticketsOf(hold), since: last, last: last}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.grants++
-	if s.handedOn && h.struck(b) {
-		return nil
-	}
 	h.add(client, s, called, now)
 	for other := range h.active {
-		if other.conflicts(b) && !h.struck(other) && other.hold.Err() == nil {
+		if _, removed := h.removed(other); !removed && !other.passing && other.conflicts(b) && other.hold.Err() == nil {
 			h.wrong = append(h.wrong, fmt.Sprintf("at %v: %v was granted while client %d believed in %v",
 				time.Duration(now), s, other.client, other.step))
 		}
 	}
 	h.active[b] = true
 	return b
+}
+
+// ticketsOf reads out of the guards of a hold which keys it consists of.
+func ticketsOf(hold holding) (ids []ticketID) {
+	for _, guard := range hold.Guards() {
+		c := guard.GetCompare()
+		created, plain := c.TargetUnion.(*etcdserverpb.Compare_CreateRevision)
+		if !plain || len(c.RangeEnd) > 0 {
+			panic(fmt.Sprint("a guard of another kind: ", c))
+		}
+		ids = append(ids, ticketID{string(c.Key), created.CreateRevision})
+	}
+	return ids
 }
 
 // conflicts reports whether both cannot be held at a time. How many permits there are is left
@@ -107,15 +112,16 @@ func (b *belief) conflicts(other *belief) bool {
 	return common && (alone(b, other) || alone(other, b))
 }
 
-// struck requires mu.
-func (h *history) struck(b *belief) bool {
-	_, struck := h.struckLeases[b.lease]
-	for _, guard := range b.hold.Guards() {
-		if _, is := h.struckKeys[string(guard.KeyBytes())]; is {
-			struck = true
+// removed returns whether, and when, an operator has removed what b believes in: what its holder
+// believes in the moment after that is nobody's promise. It requires mu.
+func (h *history) removed(b *belief) (at int64, yes bool) {
+	at, yes = h.leases[b.lease]
+	for _, id := range b.tickets {
+		if struck, is := h.struck[id]; is && (!yes || struck < at) {
+			at, yes = struck, true
 		}
 	}
-	return struck
+	return at, yes
 }
 
 // look reports whether the holder still believes, and notes it.
@@ -130,9 +136,6 @@ func (b *belief) look() bool {
 
 // lost notes the end of a hold that its holder found out about.
 func (b *belief) lost() {
-	b.history.mu.Lock()
-	b.history.losses++
-	b.history.mu.Unlock()
 	b.ended(b.last, b.history.now())
 }
 
@@ -149,13 +152,9 @@ func (b *belief) ended(call, ret int64) {
 	h := b.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if at, struck := h.struckLeases[b.lease]; struck {
+	h.trusts = append(h.trusts, trust{fmt.Sprintf("client %d, %v", b.client, b.step), b.tickets, b.last})
+	if at, removed := h.removed(b); removed {
 		call = min(call, max(at, b.since))
-	}
-	for _, guard := range b.hold.Guards() {
-		if at, struck := h.struckKeys[string(guard.KeyBytes())]; struck {
-			call = min(call, max(at, b.since))
-		}
 	}
 	delete(h.active, b)
 	s := b.step
@@ -170,6 +169,13 @@ func (b *belief) loosening() int64 {
 	defer b.history.mu.Unlock()
 	b.loose = true
 	return b.history.now()
+}
+
+// passes notes whether a leader is about to pass its term on: meanwhile the next one may lead.
+func (b *belief) passes(now bool) {
+	b.history.mu.Lock()
+	defer b.history.mu.Unlock()
+	b.passing = now
 }
 
 // downgraded notes that a writer has become a reader.

@@ -76,15 +76,15 @@ func process(number string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	w := newWorker(n, client, nil, h, seed)
-	w.work(ctx)
+	w := newWorker(n, newLife(client, nil), h, nil, seed)
+	w.work(ctx, 1)
 	for _, wrong := range h.violations() {
 		fmt.Fprintln(os.Stderr, wrong)
 		err = fmt.Errorf("violations in one process")
 	}
 	closing, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()
-	_ = w.sessions.Close(closing)
+	_ = w.life.Load().sessions.Close(closing)
 	return err
 }
 

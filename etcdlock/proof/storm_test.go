@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 )
@@ -31,85 +29,108 @@ const stormLasts = 8 * time.Second
 // everything works and nothing is left.
 func TestStorms(t *testing.T) {
 	if *oneSeed > 0 {
-		storm(t, *oneSeed)
+		raise(t, *oneSeed)
 		return
 	}
 	if *chaos == 0 {
 		for _, seed := range []uint64{1, 2, 3, 4} {
-			t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { storm(t, seed) })
+			t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { raise(t, seed) })
 		}
 		return
 	}
 	for end := time.Now().Add(*chaos); time.Now().Before(end) && !t.Failed(); {
 		seed := rand.Uint64() | 1
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { storm(t, seed) })
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { raise(t, seed) })
 	}
 }
 
-func storm(t *testing.T, seed uint64) {
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	size := 1 + 2*random.IntN(2)
-	cluster := embedtest.Start(t, embedtest.WithSize(size))
-	h := newHistory(t)
-	workers := make([]*worker, 3+random.IntN(14))
-	for i := range workers {
-		client, link := cluster.Link(t)
-		workers[i] = newWorker(i, client, link, h, seed)
-		if i%2 == 1 {
-			workers[i].local = workers[i-1].local
-		}
-	}
-	var happened []string
-	n := &nemesis{cluster: cluster, admin: cluster.Client(t), workers: workers, history: h, random: random,
-		log: func(format string, args ...any) { happened = append(happened, fmt.Sprintf(format, args...)) }}
+// storm is a cluster, those who use it, and what makes trouble.
+type storm struct {
+	*nemesis
+	seed       uint64
+	members    int
+	passwords  bool
+	goroutines int // of each worker
+	happened   []string
+}
 
+// newStorm is all that a seed decides before anything happens.
+func newStorm(t *testing.T, seed uint64) *storm {
+	random := rand.New(rand.NewPCG(seed, 0))
+	s := &storm{seed: seed, members: 1 + 2*random.IntN(2), passwords: random.IntN(3) == 0, goroutines: 12}
+	clients := 2 + random.IntN(4)
+	if random.IntN(4) == 0 {
+		s.goroutines, clients = 1+random.IntN(3), 6+random.IntN(8)
+	}
+	opts := []embedtest.Option{embedtest.WithSize(s.members)}
+	if s.passwords {
+		opts = append(opts, embedtest.WithAuth("open sesame"), embedtest.WithTokenTTL(time.Duration(1+random.IntN(3))*time.Second))
+	}
+	cluster := embedtest.Start(t, opts...)
+	h := newHistory(t)
+	w := newWitness(cluster, h)
+	t.Cleanup(w.close)
+	s.nemesis = &nemesis{cluster: cluster, admin: cluster.Client(t), history: h, witness: w, random: random}
+	s.log = func(format string, args ...any) { s.happened = append(s.happened, fmt.Sprintf(format, args...)) }
+	t.Cleanup(s.closeClients)
+	for i := range clients {
+		client, link, err := cluster.NewLink()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.workers = append(s.workers, newWorker(i, newLife(client, link), h, w, seed))
+	}
+	return s
+}
+
+func raise(t *testing.T, seed uint64) {
+	s := newStorm(t, seed)
+	t.Logf("seed %d: %d members, passwords %v, %d clients of %d goroutines", seed, s.members, s.passwords, len(s.workers), s.goroutines)
 	ctx, cancel := context.WithTimeout(context.Background(), stormLasts)
 	defer cancel()
 	var working sync.WaitGroup
-	for _, w := range workers {
-		working.Go(func() { w.work(ctx) })
+	for _, w := range s.workers {
+		working.Go(func() { w.work(ctx, s.goroutines) })
 	}
-	n.torment(ctx)
-	working.Wait()
-	if wrong := h.violations(); len(wrong) > 0 || t.Failed() {
-		t.Fatalf("%s\nwhat happened:\n%s", strings.Join(wrong, "\n"), strings.Join(happened, "\n"))
+	s.torment(ctx)
+	done := make(chan struct{})
+	go func() { working.Wait(); close(done) }()
+	for _, w := range s.workers {
+		w.calls.over.Store(s.history.now())
 	}
-	result := h.explained(time.Minute)
-	if result == porcupine.Illegal {
-		t.Fatalf("no order of the operations explains the history; run with -visualise=dir -seed=%d\nwhat happened:\n%s",
-			seed, strings.Join(happened, "\n"))
+	for _, w := range s.workers {
+		if err := w.calls.await(done); err != nil {
+			t.Fatalf("%v\n%s", err, s.account())
+		}
 	}
-	t.Logf("%d members, %d clients, %d grants, %d lost, %d troubles: %v", size, len(workers), h.grants, h.losses, len(happened), result)
-	calm(t, cluster, n.admin, workers)
+	s.check(t)
+	s.calm(t)
+	s.check(t)
 }
 
-// calm requires that everybody gets everything once it is over, and that nothing is left.
-func calm(t *testing.T, cluster *embedtest.Cluster, admin *clientv3.Client, workers []*worker) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	results := make(chan error, len(workers))
-	for _, w := range workers {
-		go func() { results <- w.everything(ctx) }()
+// check compares what everybody believed with each other and with what happened in etcd.
+func (s *storm) check(t *testing.T) {
+	h := s.history
+	s.witness.caughtUp(t)
+	s.witness.mu.Lock()
+	h.mu.Lock()
+	began := time.Now()
+	wrong := append(h.wrong, h.compare(s.witness.timeline)...)
+	h.mu.Unlock()
+	s.witness.mu.Unlock()
+	if len(wrong) > 0 || t.Failed() {
+		t.Fatalf("%s\n%s", strings.Join(wrong[:min(20, len(wrong))], "\n"), s.account())
 	}
-	for range workers {
-		require.NoError(t, <-results, "after the storm")
+	compared := time.Since(began)
+	result := h.explained(time.Minute)
+	if result == porcupine.Illegal {
+		t.Fatalf("no order of the operations explains the history; run with -visualise=dir -seed=%d\n%s", s.seed, s.account())
 	}
-	for _, w := range workers {
-		require.NoError(t, w.sessions.Close(ctx))
-	}
-	require.Eventually(t, func() bool {
-		keys, err := admin.Get(ctx, "etcdlock/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-		leases, leaseErr := admin.Leases(ctx)
-		if err != nil || leaseErr != nil {
-			return false
-		}
-		left := 0
-		for _, kv := range keys.Kvs {
-			if !strings.Contains(string(kv.Key), "/!size/") {
-				left++
-			}
-		}
-		return left == 0 && len(leases.Leases) == 0
-	}, 30*time.Second, 50*time.Millisecond, "keys or leases are left")
+	t.Logf("%d tickets, %d grants, %d transfers, refusals %v, %d troubles: %v; compared in %v, explained after %v", len(s.witness.tickets), len(h.grants),
+		len(h.transfers), h.refusals, len(s.happened), result, compared, time.Since(began))
+}
+
+// account tells what went wrong in a storm.
+func (s *storm) account() string {
+	return fmt.Sprintf("seed %d, what happened:\n%s", s.seed, strings.Join(s.happened, "\n"))
 }

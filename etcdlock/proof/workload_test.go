@@ -2,7 +2,6 @@ package proof_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,125 +10,180 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/session"
 )
 
-const (
-	ttl        = 2 * time.Second
-	poolSize   = 3
-	stripes    = 3
-	fencedData = "fenced/"
+var (
+	plainNames = []string{"a", "b", "c"}                                  // taken in all ways
+	wideNames  = []string{"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"} // by a Mutex, many at a time
 )
 
-var plainNames = []string{"a", "b", "c"}
-
-// worker is a client with a session and a network of its own.
-type worker struct {
-	number   int
-	client   *clientv3.Client
-	link     *embedtest.Link
-	sessions *session.Keeper
-	history  *history
-	random   *rand.Rand
-
-	pool     *etcdlock.Semaphore
-	striped  *etcdlock.Striped
-	election *etcdlock.Election
-	local    *etcdlock.Mutex // may be shared with another worker, as if of one process
+// user is one goroutine of a worker.
+type user struct {
+	*worker
+	number int
+	random *rand.Rand
+	turns  int
 }
 
-func newWorker(number int, client *clientv3.Client, link *embedtest.Link, h *history, seed uint64) *worker {
-	sessions := session.Keep(client, session.WithTTL(ttl))
-	return &worker{
-		number: number, client: client, link: link, sessions: sessions, history: h,
-		random:   rand.New(rand.NewPCG(seed, uint64(number))),
-		pool:     etcdlock.NewSemaphore(sessions, "pool", poolSize),
-		striped:  etcdlock.NewStriped(sessions, "stock", stripes),
-		election: etcdlock.NewElection(sessions, "leader"),
-		local: etcdlock.NewMutex(sessions, "local",
-			etcdlock.WithLocalHandover(100*time.Millisecond, 10), etcdlock.WithRetention(200*time.Millisecond)),
-	}
+// take is an attempt at a lock, and what there is to know of it.
+type take struct {
+	step
+	life  *life
+	term  *etcdlock.Term
+	value string // of a candidate
+	// confirmed is whether an Unlock that returns nil says that the keys are gone.
+	confirmed bool
 }
 
-// work takes locks of all kinds until ctx ends. Errors are expected: what counts is what
-// is believed.
-func (w *worker) work(ctx context.Context) {
-	for ctx.Err() == nil {
-		w.once(ctx)
-	}
-}
-
-// once is one acquisition of a random kind, and what is done with it.
-func (w *worker) once(ctx context.Context) {
-	patience := time.Duration(50+w.random.IntN(3000)) * time.Millisecond
-	bounded, cancel := context.WithTimeout(ctx, patience)
+// once is one acquisition of a random kind, and what is done with it. Errors are expected: what
+// counts is what is believed.
+func (u *user) once(ctx context.Context) {
+	u.turns++
+	bounded, cancel := u.patience(ctx)
 	defer cancel()
-	called := w.history.now()
-	s, h, err := w.take(bounded)
+	t := &take{life: u.life.Load(), confirmed: true}
+	lock := u.choose(t)
+	var h *etcdlock.Hold
+	var err error
+	what := fmt.Sprintf("client %d, %v", u.number, t.step)
+	began, done := u.during(bounded, t.life, what, func() { h, err = lock(bounded) })
 	if err != nil {
+		if u.history.refused(err); t.life.closed.Load() > 0 {
+			wait(ctx, 20*time.Millisecond) // until there is another
+		}
 		return
 	}
-	b := w.history.acquired(w.number, s, h, clientv3.LeaseID(leaseOf(h)), called)
-	if b == nil {
-		_ = h.Unlock(context.WithoutCancel(ctx))
-		return
-	}
-	w.use(ctx, b, h)
+	b := u.history.acquired(u.number, t.step, h, leaseOf(h), began.at)
+	u.history.addGrant(grant{what, b.tickets, began, done, t.value})
+	u.use(ctx, t, b, h)
 }
 
-// take tries to get a lock of some kind, and says which it is.
-func (w *worker) take(ctx context.Context) (s step, h *etcdlock.Hold, err error) {
-	name := plainNames[w.random.IntN(len(plainNames))]
-	rw := etcdlock.NewRWMutex(w.sessions, name)
-	s.names = []string{name}
-	switch w.random.IntN(15) {
-	case 0, 1:
-		h, err = etcdlock.NewMutex(w.sessions, name).Lock(ctx)
-	case 2:
-		h, err = rw.Lock(ctx)
-	case 3:
-		h, err = rw.TryLock(ctx)
-	case 4, 5:
-		s.weight = shared
-		h, err = rw.RLock(ctx)
-	case 6:
-		s.weight = shared
-		h, err = rw.TryRLock(ctx)
-	case 7, 8:
-		s.names, s.size, s.weight = []string{"pool"}, poolSize, int64(1+w.random.IntN(2))
-		h, err = w.pool.Acquire(ctx, s.weight)
-	case 9:
-		names := slices.Clone(plainNames)
-		w.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-		s.names = names[:2]
-		h, err = etcdlock.NewMulti(w.sessions, etcdlock.NewMutex(w.sessions, names[0]), etcdlock.NewMutex(w.sessions, names[1])).Lock(ctx)
-	case 10:
-		var chosen []int
-		h, chosen, err = w.striped.AnyN(ctx, 1+w.random.IntN(stripes-1))
-		s.names = nil
-		for _, i := range chosen {
-			s.names = append(s.names, "stock/"+strconv.Itoa(i))
-		}
-	case 11:
-		s.entered = true
-		h, err = w.enterTwice(ctx, etcdlock.Reentrant(etcdlock.NewMutex(w.sessions, name)))
-	case 12, 13:
-		s.names, s.handedOn = []string{"local"}, true
-		h, err = w.local.Lock(ctx)
-	case 14:
-		s.names = []string{"leader"}
-		var term *etcdlock.Term
-		if term, err = w.election.Campaign(ctx, strconv.Itoa(w.number)); err == nil {
-			h = term.Hold
-		}
+// patience is how long a call may wait: without a limit, for about one answer in bad times, or for some turns.
+func (u *user) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	switch u.random.IntN(4) {
+	case 0:
+		return context.WithCancel(context.WithoutCancel(ctx))
+	case 1:
+		return context.WithTimeout(ctx, time.Duration(1+u.random.IntN(100))*time.Millisecond)
 	}
-	return s, h, err
+	return context.WithTimeout(ctx, time.Duration(50+u.random.IntN(3000))*time.Millisecond)
+}
+
+type locking func(context.Context) (*etcdlock.Hold, error)
+
+// choose picks a kind of lock.
+func (u *user) choose(t *take) locking {
+	l, name := t.life, plainNames[u.random.IntN(len(plainNames))]
+	t.names = []string{name}
+	switch u.random.IntN(24) {
+	case 0, 1, 2, 3, 20, 21, 22, 23:
+		t.names = []string{wideNames[u.random.IntN(len(wideNames))]}
+		return etcdlock.NewMutex(l.sessions, t.names[0]).Lock
+	case 4:
+		return etcdlock.NewMutex(l.sessions, name).TryLock
+	case 5:
+		return etcdlock.NewRWMutex(l.sessions, name).Lock
+	case 6:
+		t.weight = shared
+		return etcdlock.NewRWMutex(l.sessions, name).RLock
+	case 7:
+		t.weight = shared
+		return etcdlock.NewRWMutex(l.sessions, name).TryRLock
+	case 8:
+		t.confirmed = false
+		t.names = []string{"slow"}
+		return etcdlock.NewMutex(l.sessions, "slow", etcdlock.WithMinHold(50*time.Millisecond)).Lock
+	case 9:
+		return u.several(t)
+	case 10, 11:
+		return u.stripes(t)
+	case 12:
+		t.entered = true
+		return func(ctx context.Context) (*etcdlock.Hold, error) {
+			return enterTwice(ctx, etcdlock.Reentrant(etcdlock.NewMutex(l.sessions, name)))
+		}
+	case 13, 14:
+		t.names, t.handedOn, t.confirmed = []string{"local"}, true, false
+		return l.local.Lock
+	case 15:
+		t.names, t.handedOn, t.confirmed = []string{"kept"}, true, false
+		return l.kept.Lock
+	case 16, 17:
+		return u.campaign(t)
+	default:
+		return u.permits(t)
+	}
+}
+
+func (u *user) several(t *take) locking {
+	names := slices.Clone(plainNames)
+	u.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	t.names = names[:2]
+	m := etcdlock.NewMulti(t.life.sessions, etcdlock.NewMutex(t.life.sessions, names[0]), etcdlock.NewRWMutex(t.life.sessions, names[1]))
+	if u.random.IntN(3) == 0 {
+		return m.TryLock
+	}
+	return m.Lock
+}
+
+func (u *user) stripes(t *take) locking {
+	n, try := 1+u.random.IntN(stripes-1), u.random.IntN(4) == 0
+	t.names = []string{"stock"} // until it is known
+	return func(ctx context.Context) (h *etcdlock.Hold, err error) {
+		var chosen []int
+		if try {
+			h, chosen, err = t.life.striped.TryAnyN(ctx, n)
+		} else {
+			h, chosen, err = t.life.striped.AnyN(ctx, n)
+		}
+		t.names = nil
+		for _, i := range chosen {
+			t.names = append(t.names, "stock/"+strconv.Itoa(i))
+		}
+		return h, err
+	}
+}
+
+func (u *user) permits(t *take) locking {
+	t.size, t.weight = poolSize, 1
+	if u.random.IntN(3) == 0 {
+		return u.slot(t)
+	}
+	t.names, t.weight = []string{"pool"}, int64(1+u.random.IntN(2))
+	if u.random.IntN(4) == 0 {
+		return func(ctx context.Context) (*etcdlock.Hold, error) { return t.life.pool.TryAcquire(ctx, t.weight) }
+	}
+	return func(ctx context.Context) (*etcdlock.Hold, error) { return t.life.pool.Acquire(ctx, t.weight) }
+}
+
+// slot takes a number, which nobody else has at the time, and tokens tell its owners apart.
+func (u *user) slot(t *take) locking {
+	t.names, t.weight = []string{"numbered"}, exclusive
+	return func(ctx context.Context) (*etcdlock.Hold, error) {
+		h, err := t.life.numbered.Lock(ctx)
+		if err == nil {
+			number, _ := h.Slot()
+			t.names = []string{"numbered/" + strconv.Itoa(number)}
+		}
+		return h, err
+	}
+}
+
+// campaign stands with a value that nobody else has.
+func (u *user) campaign(t *take) locking {
+	t.names, t.value = []string{"leader"}, fmt.Sprintf("%d/%d", u.number, u.turns)
+	e := t.life.elections[u.random.IntN(len(t.life.elections))]
+	return func(ctx context.Context) (h *etcdlock.Hold, err error) {
+		if t.term, err = e.Campaign(ctx, t.value); err != nil {
+			return nil, err
+		}
+		return t.term.Hold, nil
+	}
 }
 
 // enterTwice leaves the inner one again, which changes nothing.
-func (w *worker) enterTwice(ctx context.Context, l *etcdlock.ReentrantLock) (*etcdlock.Hold, error) {
+func enterTwice(ctx context.Context, l *etcdlock.ReentrantLock) (*etcdlock.Hold, error) {
 	within, h, err := l.Lock(ctx)
 	if err != nil {
 		return nil, err
@@ -145,60 +199,8 @@ func (w *worker) enterTwice(ctx context.Context, l *etcdlock.ReentrantLock) (*et
 	return h, nil
 }
 
-// use holds the lock for a while, looking at it all the time, and writes under it.
-func (w *worker) use(ctx context.Context, b *belief, h *etcdlock.Hold) {
-	until := time.Now().Add(time.Duration(w.random.IntN(40)) * time.Millisecond)
-	if w.random.IntN(8) == 0 { // long enough to lose it
-		until = until.Add(ttl + time.Duration(w.random.Int64N(int64(ttl))))
-	}
-	if b.step.weight == exclusive && len(b.step.names) == 1 {
-		w.write(ctx, b, h)
-		if w.random.IntN(3) == 0 && !b.step.entered && slices.Contains(plainNames, b.step.names[0]) {
-			w.downgrade(ctx, b, h)
-		}
-	}
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for time.Now().Before(until) && b.look() {
-		<-tick.C
-	}
-	if !b.look() {
-		b.lost()
-		_ = h.Unlock(context.Background()) // it is over already
-		return
-	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(w.random.IntN(2000))*time.Millisecond)
-	defer cancel()
-	b.released(h.Unlock(bounded) == nil)
-}
-
-// write puts the token into a store that only the lock's owner can write to.
-func (w *worker) write(ctx context.Context, b *belief, h *etcdlock.Hold) {
-	called := w.history.now()
-	bounded, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_, err := h.Txn(bounded).Then(clientv3.OpPut(fencedData+b.step.names[0], fmt.Sprint(h.Token()))).Commit()
-	b.wrote(called, err == nil)
-}
-
-// downgrade lets readers in. If its answer is lost, either may be true, so it is tried again.
-func (w *worker) downgrade(ctx context.Context, b *belief, h *etcdlock.Hold) {
-	called := b.loosening()
-	for b.look() {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		err := h.Downgrade(bounded)
-		cancel()
-		if err == nil || errors.Is(err, etcdlock.ErrLost) {
-			break
-		}
-	}
-	if h.Shared() {
-		b.downgraded(called)
-	}
-}
-
 // leaseOf reads the lease out of the name of the hold's key.
-func leaseOf(h *etcdlock.Hold) int64 {
+func leaseOf(h *etcdlock.Hold) clientv3.LeaseID {
 	name := h.Key()[1+lastSlash(h.Key())+1:]
 	for i, c := range name {
 		if c == '-' {
@@ -207,7 +209,7 @@ func leaseOf(h *etcdlock.Hold) int64 {
 		}
 	}
 	lease, _ := strconv.ParseInt(name, 16, 64)
-	return lease
+	return clientv3.LeaseID(lease)
 }
 
 func lastSlash(key string) int {
@@ -217,45 +219,4 @@ func lastSlash(key string) int {
 		}
 	}
 	return -1
-}
-
-// everything takes every lock once, as somebody has to be able to after a storm.
-func (w *worker) everything(ctx context.Context) error {
-	var locks []etcdlock.Locker
-	for _, name := range plainNames {
-		locks = append(locks, etcdlock.NewMutex(w.sessions, name), etcdlock.NewRWMutex(w.sessions, name).RLocker())
-	}
-	for i := range stripes {
-		locks = append(locks, w.striped.Stripe(i))
-	}
-	locks = append(locks, w.pool, w.local)
-	for _, l := range locks {
-		err := persist(func() error {
-			h, err := l.Lock(ctx)
-			if err != nil {
-				return err
-			}
-			return h.Unlock(ctx)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return persist(func() error {
-		term, err := w.election.Campaign(ctx, "after the storm")
-		if err != nil {
-			return err
-		}
-		return term.Resign(ctx)
-	})
-}
-
-// persist tries again after a loss: on a busy machine a session as short as these may not
-// get its turn in time.
-func persist(f func() error) error {
-	for {
-		if err := f(); !errors.Is(err, etcdlock.ErrLost) {
-			return err
-		}
-	}
 }
