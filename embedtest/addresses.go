@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 )
 
 // addressFile records where the members listen for their peers, because their
@@ -14,6 +16,21 @@ import (
 const addressFile = "peers"
 
 const anyPort = "127.0.0.1:0"
+
+// lockFile is locked, while a cluster uses the directory, by its file descriptor: the
+// lock excludes clusters of the same process too, and ends with the process.
+const lockFile = "lock"
+
+func (c *Cluster) lockDir() (err error) {
+	c.lock, err = fileutil.TryLockFile(filepath.Join(c.dataDir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fileutil.ErrLocked) {
+		return fmt.Errorf("embedtest: another cluster uses %s", c.dataDir)
+	}
+	if err != nil {
+		return fmt.Errorf("embedtest: %w", err)
+	}
+	return nil
+}
 
 // peerAddresses returns the members' names and addresses, in turn.
 func peerAddresses(dataDir string, size int) ([][2]string, error) {

@@ -127,6 +127,7 @@ func TestDirKeepsDataForTheNextCluster(t *testing.T) {
 
 			second := embedtest.Start(t, options...)
 			require.Equal(t, "v", get(t, second.Client(t), "k"))
+			closesSoon(t, second)
 
 			_, err := embedtest.Open(embedtest.WithDir(dir), embedtest.WithSize(size+1))
 			require.ErrorContains(t, err, "size")

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 )
 
 const (
@@ -28,6 +30,7 @@ type Cluster struct {
 	log      *logBuffer
 	tempDir  string // sockets, and the data unless a directory was given
 	dataDir  string
+	lock     *fileutil.LockedFile // of a directory that was given; nil without
 	faults   faultList
 	calls    callCounter
 
@@ -152,7 +155,7 @@ func (c *Cluster) makeDirs() error {
 	if err := os.MkdirAll(c.dataDir, 0o700); err != nil {
 		return fmt.Errorf("embedtest: %w", err)
 	}
-	return nil
+	return c.lockDir()
 }
 
 func (c *Cluster) makeMembers() error {
@@ -199,6 +202,9 @@ func (c *Cluster) Close() error {
 		}
 		if c.tempDir != "" {
 			c.closeErr = os.RemoveAll(c.tempDir)
+		}
+		if c.lock != nil {
+			c.closeErr = errors.Join(c.closeErr, c.lock.Close())
 		}
 	})
 	return c.closeErr

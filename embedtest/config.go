@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	quotaBytes      = 64 << 20
 	walSegmentBytes = 1 << 20
 	largestSize     = 9
 	defaultTokenTTL = 5 * time.Minute
@@ -34,8 +33,8 @@ func WithSize(n int) Option { return optionFunc(func(s *settings) { s.size = n }
 
 // WithDir keeps the members' data in dir, which is created if it is missing and
 // stays after Close, so that a later cluster with as many members as it had last can
-// continue with it. The default is a temporary directory that Close removes. Only one cluster
-// at a time may use a directory.
+// continue with it. The default is a temporary directory that Close removes. A
+// directory that another cluster uses, in any process, is refused at once.
 func WithDir(dir string) Option { return optionFunc(func(s *settings) { s.dir = dir }) }
 
 // WithFsync makes etcd sync its files to the disk as it does in production. By
@@ -152,7 +151,6 @@ func (s settings) configure(cfg *embed.Config) {
 	cfg.TickMs = uint(heartbeat.Milliseconds())
 	cfg.ElectionMs = uint(election.Milliseconds())
 	cfg.UnsafeNoFsync = !s.fsync
-	cfg.QuotaBackendBytes = quotaBytes
 	if s.virtualTime {
 		cfg.BackendBatchInterval = virtualCommit
 	}

@@ -34,7 +34,10 @@
 // # Limits and cost
 //
 // [WithConfig] changes etcd's own configuration: how many streams a connection may
-// have, how large a transaction or a request may be. What code asks of etcd is told
+// have, how large a transaction or a request may be. The database has etcd's default
+// quota, 2 GB, and nothing compacts it. QuotaBackendBytes sets another quota, and
+// AutoCompactionMode with AutoCompactionRetention lets etcd compact by itself, which a
+// test that writes for hours needs. What code asks of etcd is told
 // by [Cluster.Calls], [Cluster.OpenStreams], [Cluster.StreamsOpened] and
 // [Cluster.AppliedIndex].
 //
