@@ -145,7 +145,10 @@
 //     requests a second. One session per process is enough for any number of locks.
 //   - Watches: one for each waiter and for each hold older than a second, and a read of one or two keys
 //     about every 10 s; after a wait its watch is kept for a second, up to 64 of a session. Watches of a
-//     session share a stream.
+//     session share a stream, whatever metadata the contexts of its callers carry. With a password the
+//     stream stays open until the session ends, with one more watch, since opening it is an authentication.
+//   - Streams of a connection (a proxy may limit them): one for watches, and one for each request or
+//     renewal while it is under way. A limit of two is enough for one session.
 //   - Queues: a waiter is notified of one event. A join behind thousands costs more, since a look reads
 //     all of them, and so does what comes later: with more than 512 in line each grant of a Mutex takes
 //     a raft entry more, in which the owner tells its successor that it need not look. Many goroutines

@@ -63,7 +63,8 @@
 // it one. There is one goroutine per session; others exist only while a Keeper creates it, while a renewal is under
 // way, about ten of them if no attempt is answered, for each request of [Session.Commit], while there are
 // keys to discard, and for [Gather]. [Session.Commit] has transactions, or reads, of several goroutines share
-// a request while others are under way.
+// a request while others are under way. Watches share one stream; with a password it stays open until
+// the session ends, held by a watch and a goroutine.
 //
 // A request that was not answered leaves a doubt, which costs one write and one deletion; doubts that
 // arise meanwhile share the next two. See [Epoch].

@@ -63,6 +63,7 @@ type Session struct {
 	gatherings map[string]*gathering // the last one of each key, while it is not answered
 	kept       []*Watch              // that nobody uses at the moment, the oldest first
 	expiry     *time.Timer           // of the oldest of those; nil until there has been one
+	leave      context.CancelFunc    // ends what keeps their stream open; nil if nothing does
 }
 
 // New creates a session: it grants a lease (one request) and starts the

@@ -21,10 +21,11 @@ type Streams struct{ current atomic.Int64 }
 
 // WatchContext prepares ctx for a watch: the watch ends, instead of staying
 // silent for ever, when its member has lost the leader; and it uses the
-// current stream, whose number is returned for [Streams.LeaveStream].
+// current stream, whose number is returned for [Streams.LeaveStream]. Outgoing
+// metadata of ctx do not travel, or each caller's would open a stream.
 func (s *Streams) WatchContext(ctx context.Context) (context.Context, int64) {
 	stream := s.current.Load()
-	ctx = clientv3.WithRequireLeader(ctx)
+	ctx = clientv3.WithRequireLeader(metadata.NewOutgoingContext(ctx, metadata.MD{}))
 	if stream > 0 {
 		ctx = metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(stream, 10))
 	}
@@ -35,3 +36,47 @@ func (s *Streams) WatchContext(ctx context.Context) (context.Context, int64) {
 // number, and so, in turn, other endpoints. Call it when a watch was not
 // created in time or has missed an event.
 func (s *Streams) LeaveStream(number int64) { s.current.CompareAndSwap(number, number+1) }
+
+// keepStream keeps the given stream open while no watch uses it, until the session ends or leaves it:
+// the client of a user with a password authenticates for every stream that it opens. For that there
+// is a watch that never tells anything, on key, which the user may read.
+func (s *Session) keepStream(stream int64, key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client.Username == "" || s.ctx.Err() != nil || s.leave != nil || stream != s.current.Load() {
+		return
+	}
+	ctx, leave := context.WithCancel(s.ctx)
+	watchCtx, _ := s.WatchContext(ctx)
+	s.leave = leave
+	s.running.Go(func() {
+		defer func() {
+			leave()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.leave = nil
+		}()
+		events := s.client.Watch(watchCtx, key, clientv3.WithFilterPut(), clientv3.WithFilterDelete(),
+			clientv3.WithProgressNotify()) // so that after a disconnection etcd need not look far back
+		for {
+			select {
+			case response, ok := <-events:
+				if !ok || response.Err() != nil {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// LeaveStream is that of [Streams]. The stream ends with the watches that still use it.
+func (s *Session) LeaveStream(number int64) {
+	s.Streams.LeaveStream(number)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leave != nil && number != s.current.Load() {
+		s.leave()
+	}
+}

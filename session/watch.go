@@ -7,7 +7,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 )
 
 const (
@@ -45,14 +44,10 @@ type Watch struct {
 // of the same name that has been kept. Names are the caller's; an empty one is not kept.
 //
 // An error says that ctx, the session or limit ended before, or what etcd said; later watches use
-// another stream. Once the watch stands, ctx does not matter any more. Of its
-// values only outgoing metadata travel, and such a watch is never kept. Safe for concurrent use.
+// another stream. Once the watch stands, ctx does not matter any more, and nothing that it carries
+// travels: all watches of a session share a stream. Safe for concurrent use.
 func (s *Session) Watch(ctx context.Context, limit time.Duration, name, key string, options ...clientv3.OpOption) (*Watch, error) {
 	needContext(ctx)
-	base := s.ctx
-	if own, ok := metadata.FromOutgoingContext(ctx); ok {
-		base, name = metadata.NewOutgoingContext(base, own), ""
-	}
 	if s.ctx.Err() != nil {
 		return nil, context.Cause(s.ctx)
 	}
@@ -61,7 +56,7 @@ func (s *Session) Watch(ctx context.Context, limit time.Duration, name, key stri
 			return w, nil
 		}
 	}
-	base, stop := context.WithCancel(base)
+	base, stop := context.WithCancel(s.ctx)
 	w := &Watch{session: s, name: name, stop: stop}
 	base, w.Stream = s.WatchContext(base)
 	// Watch itself blocks until the watch stands, so what bounds it must be able to end its context.
@@ -74,6 +69,7 @@ func (s *Session) Watch(ctx context.Context, limit time.Duration, name, key stri
 	stands := inTime && ok && err == nil
 	if given() && stands && s.ctx.Err() == nil {
 		w.From = created.Header.Revision
+		s.keepStream(w.Stream, key)
 		return w, nil
 	}
 	stop()

@@ -76,6 +76,39 @@ func TestAKeptWatchGoesToTheNextOfItsName(t *testing.T) {
 	third.Stop()
 }
 
+// Whatever the callers' contexts carry.
+func TestWatchesOfASessionShareAStream(t *testing.T) {
+	c := startEtcd(t)
+	s := create(t, c.Client(t))
+	for i := range 100 {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "request-id", fmt.Sprint(i))
+		w, err := s.Watch(ctx, soon, "k", "k")
+		require.NoError(t, err)
+		defer w.Stop()
+	}
+	require.EqualValues(t, 1, c.StreamsOpened("Watch"))
+}
+
+// For each stream the client authenticates, with a raft entry.
+func TestTheStreamOfWatchesStaysOpenWhereOneCostsAnAuthentication(t *testing.T) {
+	c := startEtcd(t, embedtest.WithAuth("secret"))
+	s := create(t, c.Client(t))
+	for range 3 {
+		w := watch(t, s, "", "k")
+		until(t, func() bool { return c.Calls("Watch") >= 2 }) // the other keeps the stream
+		w.Stop()
+		for range w.Events { // until it is closed
+		}
+	}
+	require.EqualValues(t, 1, c.StreamsOpened("Watch"))
+
+	s.LeaveStream(0)
+	w := watch(t, s, "", "k")
+	defer w.Stop()
+	until(t, func() bool { return c.OpenStreams("Watch") == 1 }) // the other has ended
+	require.EqualValues(t, 2, c.StreamsOpened("Watch"))
+}
+
 func TestWatchesThatAreNotKept(t *testing.T) {
 	c := startEtcd(t)
 	s := create(t, c.Client(t))
@@ -88,20 +121,6 @@ func TestWatchesThatAreNotKept(t *testing.T) {
 		w := watch(t, s, "", "k")
 		w.Keep(0)
 		ended(w)
-	})
-	t.Run("with metadata of the caller", func(t *testing.T) {
-		own := metadata.AppendToOutgoingContext(t.Context(), "caller", "mine")
-		kept := watch(t, s, "k", "k")
-		kept.Keep(0)
-		w, err := s.Watch(own, soon, "k", "k")
-		require.NoError(t, err)
-		require.NotEqual(t, kept.Events, w.Events)
-		w.Keep(0)
-		ended(w)
-		last := watch(t, s, "k", "k")
-		require.Equal(t, kept.Events, last.Events)
-		last.Stop()
-		ended(last)
 	})
 	t.Run("on a stream that has been left", func(t *testing.T) {
 		w := watch(t, s, "k", "k")
