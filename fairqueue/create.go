@@ -80,7 +80,7 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 	creation.Apart = string(tickets[0].queue.space)
 	// What is about several tickets stands in several queues, and may be as large as a transaction can be.
 	creation.Alone = len(tickets) > 1
-	creation.Late = func(answer *clientv3.TxnResponse, err error) { createdLate(tickets, answer, err) }
+	creation.Late = func(answer *clientv3.TxnResponse, doubts int, err error) { createdLate(tickets, answer, doubts, err) }
 	if err := s.Admit(ctx); err != nil {
 		forget(tickets)
 		return nil, 0, false, err
@@ -93,6 +93,9 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 			creation.Else = readBack
 		}
 		answer, doubts, err := s.Commit(ctx, creation)
+		if session.InFlight(err) { // from now on the tickets are those of Late
+			return nil, 0, false, err
+		}
 		for _, t := range tickets {
 			t.unanswered += doubts
 		}
@@ -101,8 +104,6 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 		case err == nil && answer.Succeeded:
 			created(tickets, answer)
 			return answer, answer.Header.Revision, false, nil
-		case session.InFlight(err):
-			return nil, 0, false, err
 		case session.IsAnswer(err, rpctypes.ErrPermissionDenied) && epochs.deny(ctx):
 			continue
 		case err != nil && !noSpace:
@@ -147,7 +148,10 @@ func created(tickets []*Ticket, answer *clientv3.TxnResponse) {
 }
 
 // createdLate takes care of tickets whose caller has left before etcd answered.
-func createdLate(tickets []*Ticket, answer *clientv3.TxnResponse, err error) {
+func createdLate(tickets []*Ticket, answer *clientv3.TxnResponse, doubts int, err error) {
+	for _, t := range tickets {
+		t.unanswered += doubts
+	}
 	if err == nil && answer.Succeeded {
 		created(tickets, answer)
 		abandon(tickets)

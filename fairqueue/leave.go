@@ -48,7 +48,7 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 		Likely: true,
 		Alone:  len(tickets) > 1,
 		Grace:  true, // a context that hangs on the hold ends with it, which may be at this moment
-		Late:   func(answer *clientv3.TxnResponse, err error) { left(answer, err) },
+		Late:   func(answer *clientv3.TxnResponse, _ int, err error) { left(answer, err) },
 	})
 	if session.InFlight(err) {
 		return err

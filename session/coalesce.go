@@ -78,11 +78,11 @@ func (all *coalescers) of(t Transaction) *coalescer {
 }
 
 // attempt sends t once, alone or with others, for at most limit.
-func (c *coalescer) attempt(ctx context.Context, t Transaction, limit time.Duration) outcome {
+func (c *coalescer) attempt(ctx context.Context, t Transaction, doubts int, limit time.Duration) outcome {
 	if err := ctx.Err(); err != nil && !t.Grace {
 		return outcome{err: unsent{err}}
 	}
-	p := &pending{Transaction: t, session: c.session, limit: limit, done: make(chan struct{}), began: time.Now()}
+	p := &pending{Transaction: t, doubts: doubts, session: c.session, limit: limit, done: make(chan struct{}), began: time.Now()}
 	c.enqueue(p)
 	c.flush(false)
 	return c.wait(ctx, p)

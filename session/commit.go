@@ -35,8 +35,9 @@ type Transaction struct {
 
 	// Late is called once if the caller's context ended while an attempt was in flight, for which
 	// the error of Commit satisfies [InFlight]. It gets the answer, or an error if there was none within
-	// a second. It is not called after the end of the session. It must not block.
-	Late func(answer *clientv3.TxnResponse, err error)
+	// a second, and the number of attempts before that one that were not answered. It may be called
+	// before Commit returns. It is not called after the end of the session. It must not block.
+	Late func(answer *clientv3.TxnResponse, doubts int, err error)
 }
 
 // Commit is [Session.Call] for t, which must be repeatable. T must not be changed afterwards.
@@ -60,22 +61,24 @@ func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.T
 	needContext(ctx)
 	c := s.coalescers.of(t)
 	err = s.call(ctx, func(limit time.Duration) (timedOut bool, err error) {
-		o := c.attempt(ctx, t, limit)
-		doubtful := Doubtful(o.err)
+		o := c.attempt(ctx, t, doubts, limit)
 		if o.again {
-			alone := t
-			alone.Alone = true
-			o = c.attempt(ctx, alone, limit)
-			if doubtful && refused(o.err) {
-				o.err = unsure{o.err}
-			} else if doubtful && Doubtful(o.err) {
+			before := Doubtful(o.err)
+			if before {
 				doubts++
 			}
+			alone := t
+			alone.Alone = true
+			o = c.attempt(ctx, alone, doubts, limit)
+			if before && refused(o.err) {
+				o.err = unsure{o.err}
+				doubts-- // or it counts twice
+			}
 		}
-		if (doubtful || Doubtful(o.err)) && !InFlight(o.err) {
+		if Doubtful(o.err) && !InFlight(o.err) {
 			doubts++
-			t.Likely = false // it may find itself
 		}
+		t.Likely = t.Likely && doubts == 0 // it may find itself
 		answer = o.answer
 		return o.timedOut, o.err
 	})

@@ -213,7 +213,7 @@ func TestAnAnswerThatComesLateIsTold(t *testing.T) {
 				f.set(func(f *fake) { f.txn = late(answered) })
 				told := make(chan error, 1)
 				mine := creation(s, "key")
-				mine.Late = func(answer *clientv3.TxnResponse, err error) {
+				mine.Late = func(answer *clientv3.TxnResponse, _ int, err error) {
 					if err == nil && !answer.Succeeded {
 						t.Error("not created")
 					}
@@ -238,6 +238,31 @@ func TestAnAnswerThatComesLateIsTold(t *testing.T) {
 	}
 }
 
+// A late answer is about its own attempt. Those before it may have taken effect all the same.
+func TestALateAnswerComesWithTheDoubtsBeforeIt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		var attempts atomic.Int64
+		ctx, cancel := context.WithCancel(context.Background())
+		f.set(func(f *fake) {
+			f.txn = func(attempt context.Context, do func() error) error {
+				if attempts.Add(1) <= 2 {
+					return lost(attempt, do)
+				}
+				cancel()
+				return late(300*time.Millisecond)(attempt, do)
+			}
+		})
+		told := make(chan int, 1)
+		mine := creation(s, "key")
+		mine.Late = func(_ *clientv3.TxnResponse, doubts int, _ error) { told <- doubts }
+		_, doubts, err := s.Commit(ctx, mine)
+		require.True(t, session.InFlight(err))
+		require.Equal(t, 2, doubts)
+		require.Equal(t, 2, <-told)
+	})
+}
+
 // Calls that give up and are made again do not pile up.
 func TestNoMoreIsBegunThanEtcdAnswers(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
@@ -252,7 +277,7 @@ func TestNoMoreIsBegunThanEtcdAnswers(t *testing.T) {
 				return err
 			}
 			mine := creation(s, fmt.Sprint("key", time.Now().UnixNano()))
-			mine.Late = func(*clientv3.TxnResponse, error) {}
+			mine.Late = func(*clientv3.TxnResponse, int, error) {}
 			_, _, err := s.Commit(ctx, mine)
 			return err
 		}

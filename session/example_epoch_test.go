@@ -32,7 +32,7 @@ func ExampleSession_Epoch() {
 		Then:   []clientv3.Op{clientv3.OpPut("locks/orders/a", "", clientv3.WithLease(s.Lease()))},
 		Else:   []clientv3.Op{epoch.Read()},
 		Epochs: []*session.Epoch{epoch},
-		Late: func(answer *clientv3.TxnResponse, err error) {
+		Late: func(_ *clientv3.TxnResponse, _ int, err error) {
 			fmt.Println("late:", err)
 			epoch.Doubt("locks/orders/a", func() { close(freed) })
 		},

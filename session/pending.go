@@ -17,6 +17,7 @@ const lateLimit = time.Second
 // pending is one attempt at a transaction: it waits to be sent, or is in flight.
 type pending struct {
 	Transaction
+	doubts  int // attempts before that were not answered
 	session *Session
 	limit   time.Duration
 	began   time.Time
@@ -51,7 +52,7 @@ func (p *pending) deliver(o outcome) {
 		p.expiry.Stop()
 		defer p.session.settled(1)
 		if p.session.ctx.Err() == nil {
-			p.Late(o.answer, o.err)
+			p.Late(o.answer, p.doubts, o.err)
 		}
 	}
 }
