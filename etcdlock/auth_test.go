@@ -2,6 +2,8 @@ package etcdlock_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -157,6 +159,7 @@ func TestWithoutAnyOneOfThePermissionsEtcdsRefusalIsReturnedAtOnce(t *testing.T)
 	forUsers(t, func(t *testing.T, b *bench, lacking []string) {
 		for _, user := range lacking {
 			requireRefused(t, b, user, "orders")
+			requireLacking(t, b, user)
 		}
 		requireRefused(t, b, limited, "outside")
 	})
@@ -175,9 +178,26 @@ func requireRefused(t *testing.T, b *bench, user, name string) {
 		var named *etcdlock.Error
 		require.ErrorAs(t, err, &named)
 		require.Contains(t, named.Name, name)
-		// Looks that are permitted, what is refused, a permit that has to be given back, and, the first
-		// time in a session, where its epoch may be.
-		require.LessOrEqual(t, b.requests(), before+12, "%s: it was not tried again", user)
+		// Looks that are permitted, what is refused, a permit that has to be given back, the first
+		// time in a session where its epoch may be, and two looks for each prefix at what is missing.
+		require.LessOrEqual(t, b.requests(), before+18, "%s: it was not tried again", user)
+	}
+	require.NoError(t, s.Close(within(t)))
+}
+
+// requireLacking demands that the error names what a user lacks, so that it can be granted.
+func requireLacking(t *testing.T, b *bench, user string) {
+	t.Helper()
+	s := newSession(t, b.cluster.ClientAs(t, user))
+	_, err := b.open(s, "orders").Lock(within(t))
+	missing, named := strings.CutPrefix(user, "without ")
+	switch {
+	case user == reader:
+		require.ErrorContains(t, err, "must not write keys that begin with")
+	case !named:
+		require.ErrorContains(t, err, "must not read keys that begin with")
+	default:
+		require.ErrorContains(t, err, fmt.Sprintf("must not read keys that begin with %q", missing))
 	}
 	require.NoError(t, s.Close(within(t)))
 }
@@ -217,8 +237,10 @@ func TestReadingIsEnoughForThoseWhoLook(t *testing.T) {
 	stranger := cluster.ClientAs(t, nobody)
 	_, err = etcdlock.Inspect(within(t), stranger, "orders")
 	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	require.ErrorContains(t, err, `must not read keys that begin with "etcdlock/orders/"`)
 	for _, err = range etcdlock.NewElection(session.Keep(stranger), "orders").Observe(within(t)) {
 		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+		require.ErrorContains(t, err, `must not read keys that begin with "etcdlock/orders/"`)
 		break
 	}
 	resign(t, term)

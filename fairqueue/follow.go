@@ -48,7 +48,7 @@ func (q *Queue) Follow(ctx context.Context) iter.Seq2[[]Entry, error] {
 					return
 				}
 			}
-			if !session.Passing(err) && !errors.Is(err, errEnded) && !f.tell(nil, err) {
+			if !session.Passing(err) && !errors.Is(err, errEnded) && !f.tell(nil, denied(q.source, err, q.space)) {
 				return
 			}
 			timer := time.NewTimer(around(min(firstPause<<min(failures, 10), longPause)))

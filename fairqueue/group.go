@@ -71,7 +71,7 @@ func join(ctx context.Context, source session.Source, places []Place, n int) (*G
 	if err := check(places, n, len(places)); err != nil {
 		return nil, err
 	}
-	return withSession(ctx, source, func(s *session.Session) (*Group, error) {
+	g, err := withSession(ctx, source, func(s *session.Session) (*Group, error) {
 		tickets := make([]*Ticket, len(places))
 		for i, p := range places {
 			tickets[i] = p.Queue.newTicket(s, p.Mode, joinOptions{})
@@ -85,6 +85,7 @@ func join(ctx context.Context, source session.Source, places []Place, n int) (*G
 		}
 		return &Group{tickets: tickets, want: n}, nil
 	})
+	return g, denied(source, err, spacesOf(places)...)
 }
 
 // TryAny takes tickets in n of the places, chosen at random among those in which nothing is in the
@@ -94,13 +95,21 @@ func TryAny(ctx context.Context, source session.Source, n int, places ...Place) 
 	if err := check(places, n, n); err != nil {
 		return nil, err
 	}
-	return withSession(ctx, source, func(s *session.Session) (*Group, error) {
+	g, err := withSession(ctx, source, func(s *session.Session) (*Group, error) {
 		tickets, err := tryTogether(ctx, s, places, n, joinOptions{})
 		if err != nil {
 			return nil, tooMany(err, n)
 		}
 		return &Group{tickets: tickets, want: n}, nil
 	})
+	return g, denied(source, err, spacesOf(places)...)
+}
+
+func spacesOf(places []Place) (spaces []space) {
+	for _, p := range places {
+		spaces = append(spaces, p.Queue.space)
+	}
+	return spaces
 }
 
 // check is for those who want n of the places and join as many as joined.
@@ -169,7 +178,7 @@ func (g *Group) Wait(ctx context.Context) error {
 	}
 	if err != nil {
 		abandon(g.tickets)
-		return fmt.Errorf("tickets %s and others: %w", g.Key(), err)
+		return g.failed(err)
 	}
 	return nil
 }
@@ -256,7 +265,11 @@ func (g *Group) Linger(ctx context.Context, d time.Duration) error {
 
 func (g *Group) failed(err error) error {
 	if err != nil {
-		return fmt.Errorf("tickets %s and others: %w", g.Key(), err)
+		var spaces []space
+		for _, t := range g.tickets {
+			spaces = append(spaces, t.queue.space)
+		}
+		return fmt.Errorf("tickets %s and others: %w", g.Key(), denied(g.Session(), err, spaces...))
 	}
 	return nil
 }

@@ -62,9 +62,16 @@ func (q *Queue) TryJoin(ctx context.Context, m Mode, opts ...JoinOption) (*Ticke
 
 func ticketOr(t *Ticket, q *Queue, err error) (*Ticket, error) {
 	if err != nil {
-		return nil, fmt.Errorf("queue %s: %w", q.space, err)
+		return nil, q.failed(err)
 	}
 	return t, nil
+}
+
+func (q *Queue) failed(err error) error {
+	if err != nil {
+		return fmt.Errorf("queue %s: %w", q.space, denied(q.source, err, q.space))
+	}
+	return nil
 }
 
 // joinTogether creates all tickets at one revision. What the answer brings back of each

@@ -72,7 +72,7 @@ func prefer(behind []Entry, least int) int {
 
 func (t *Ticket) failed(err error) error {
 	if err != nil {
-		return fmt.Errorf("ticket %s: %w", t.me.key, err)
+		return fmt.Errorf("ticket %s: %w", t.me.key, denied(t.session, err, t.queue.space))
 	}
 	return nil
 }

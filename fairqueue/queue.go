@@ -3,7 +3,6 @@ package fairqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -103,11 +102,11 @@ func (q *Queue) Entries(ctx context.Context) ([]Entry, error) {
 func (q *Queue) Inspect(ctx context.Context) (entries []Entry, size int64, err error) {
 	client, err := q.client(ctx)
 	if err != nil {
-		return nil, 0, fmt.Errorf("queue %s: %w", q.space, err)
+		return nil, 0, q.failed(err)
 	}
 	kvs, _, err := q.read(ctx, client)
 	if err != nil {
-		return nil, 0, fmt.Errorf("queue %s: %w", q.space, err)
+		return nil, 0, q.failed(err)
 	}
 	for _, kv := range kvs {
 		if agreed, _, ok := q.space.sizeOf(string(kv.Key)); ok {

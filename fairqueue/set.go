@@ -2,7 +2,6 @@ package fairqueue
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,10 +27,7 @@ func (t *Ticket) writing() *writing {
 // Set has returned nil. Calls at a time take turns. It is meant for candidates: that of an exclusive
 // ticket must not begin with {"mark":, which is how owners tell others something.
 func (t *Ticket) Set(ctx context.Context, value string) error {
-	if err := t.set(ctx, value); err != nil {
-		return fmt.Errorf("ticket %s: %w", t.me.key, err)
-	}
-	return nil
+	return t.failed(t.set(ctx, value))
 }
 
 func (t *Ticket) set(ctx context.Context, value string) error {

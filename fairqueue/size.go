@@ -3,7 +3,6 @@ package fairqueue
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -97,10 +96,7 @@ func (q *Queue) Resize(ctx context.Context, size int64) error {
 	_, err := withSession(ctx, q.source, func(s *session.Session) (done struct{}, err error) {
 		return done, q.setSize(ctx, s, size, false)
 	})
-	if err != nil {
-		return fmt.Errorf("queue %s: %w", q.space, err)
-	}
-	return nil
+	return q.failed(err)
 }
 
 // setSize tries until the size is set; only if there is none, if that is said.
@@ -201,10 +197,7 @@ func (q *Queue) Forget(ctx context.Context) error {
 	if err == nil && !forgotten {
 		err = ErrBusy
 	}
-	if err != nil {
-		return fmt.Errorf("queue %s: %w", q.space, err)
-	}
-	return nil
+	return q.failed(err)
 }
 
 // Sizes follows the size of the semaphore at the queue: first as it is, then every change

@@ -3,7 +3,6 @@ package fairqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +28,7 @@ func (t *Ticket) TakeSlot(ctx context.Context) (both *Group, number int, err err
 			return both, number, nil
 		case !errors.Is(err, ErrBusy):
 			t.abandon()
-			return nil, 0, fmt.Errorf("ticket %s: %w", t.me.key, err)
+			return nil, 0, t.failed(denied(t.session, err, t.queue.slots()))
 		}
 		timer := time.NewTimer(around(min(firstPause<<min(failures, 10), longPause) / 4))
 		select {
@@ -41,8 +40,10 @@ func (t *Ticket) TakeSlot(ctx context.Context) (both *Group, number int, err err
 	}
 }
 
+func (q *Queue) slots() space { return space(strings.TrimSuffix(string(q.space), "/") + slotFolder) }
+
 func (t *Ticket) trySlot(ctx context.Context) (*Group, int, error) {
-	prefix := strings.TrimSuffix(string(t.queue.space), "/") + slotFolder
+	prefix := string(t.queue.slots())
 	sizes := t.queue.space.sizes().all()
 	lists, _, err := read(ctx, t.session,
 		clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()),

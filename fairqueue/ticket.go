@@ -2,7 +2,6 @@ package fairqueue
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -89,10 +88,7 @@ func (t *Ticket) Guards() []clientv3.Cmp { return []clientv3.Cmp{t.Guard()} }
 // error wraps ctx's and the session goes on removing the ticket in the background.
 // Even if ctx is over, or ends at once, etcd gets a quarter of a second.
 func (t *Ticket) Leave(ctx context.Context) error {
-	if err := leave(ctx, []*Ticket{t}); err != nil {
-		return fmt.Errorf("ticket %s: %w", t.me.key, err)
-	}
-	return nil
+	return t.failed(leave(ctx, []*Ticket{t}))
 }
 
 // abandon gives the ticket up without waiting for that.

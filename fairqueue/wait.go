@@ -34,7 +34,7 @@ func (t *Ticket) Wait(ctx context.Context) error {
 	}
 	if err != nil {
 		t.abandon()
-		return fmt.Errorf("ticket %s: %w", t.me.key, err)
+		return t.failed(err)
 	}
 	return nil
 }
