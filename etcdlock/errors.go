@@ -71,8 +71,8 @@ var (
 	ErrInvalidName = errors.New("etcdlock: invalid name")
 )
 
-// SizeError says that a semaphore was used with another size than the one agreed on, or for
-// more permits than there are. It has both numbers.
+// SizeError says that a semaphore was used with another size than the one agreed on, with slots where others
+// use it without, or for more permits than there are. It has both numbers.
 type SizeError = fairqueue.SizeError
 
 // TooManyError says that several locks, or the candidates that Term.Transfer has to pass over,

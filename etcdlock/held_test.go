@@ -80,11 +80,11 @@ func TestOptionsThatDoNotApplyPanic(t *testing.T) {
 	s := newSession(t, cluster.Client(t))
 	slots := etcdlock.WithSlots()
 	for kind, construct := range map[string]func(){
-		"a Mutex":       func() { etcdlock.NewMutex(s, "a", slots) },
-		"a RWMutex":     func() { etcdlock.NewRWMutex(s, "a", slots) },
-		"a Striped":     func() { etcdlock.NewStriped(s, "a", 2, slots) },
-		"a Multi":       func() { allOf(s, "a").With(slots) },
-		"an inspection": func() { _, _ = etcdlock.Inspect(within(t), s.Client(), "a", slots) },
+		"a Mutex":     func() { etcdlock.NewMutex(s, "a", slots) },
+		"a RWMutex":   func() { etcdlock.NewRWMutex(s, "a", slots) },
+		"a Striped":   func() { etcdlock.NewStriped(s, "a", 2, slots) },
+		"a Multi":     func() { allOf(s, "a").With(slots) },
+		"an Election": func() { etcdlock.NewElection(s, "a", slots) },
 	} {
 		require.PanicsWithValue(t, "etcdlock: WithSlots is not for "+kind, construct)
 	}

@@ -52,7 +52,7 @@ const (
 
 // Inspect reads who holds the lock of that name and who waits for it, in order: one read, and
 // one request for each lease there is, whose answers are waited for 6 s at most. Give the options
-// that the lock is made with ([WithNamespace], [AtPrefix]). It needs no session, and works for
+// that the lock is made with; of them, [WithNamespace] and [AtPrefix] matter. It needs no session, and works for
 // every kind of lock; a Multi or Striped is several names.
 //
 // After a [Semaphore.Resize] to less, those count as holding who fit into the new size: who got a
@@ -65,7 +65,7 @@ func Inspect(ctx context.Context, client *clientv3.Client, name string, opts ...
 }
 
 func inspect(ctx context.Context, client *clientv3.Client, name string, opts []Option) (Queue, error) {
-	o := collect("an inspection", opts)
+	o := collect(anInspection, opts)
 	prefix, err := o.prefix(name)
 	if err != nil {
 		return Queue{}, err

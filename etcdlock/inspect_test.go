@@ -1,6 +1,7 @@
 package etcdlock_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -125,6 +126,23 @@ func TestInspectCountsADowngradedWriterAndItsReaders(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, seen.Holding)
 	unlockAll(t, []*etcdlock.Hold{h, reader})
+}
+
+// What a lock is made with can be given as it is, of whatever kind it is.
+func TestInspectTakesTheOptionsOfEveryKind(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	always := func(context.Context) error { return nil }
+	for _, options := range [][]etcdlock.Option{
+		{etcdlock.WithSlots()},
+		{etcdlock.WithPriority(1), etcdlock.WithHealthCheck(time.Second, always)},
+		{etcdlock.WithLocalHandover(time.Second, 2), etcdlock.WithRetention(time.Second)},
+		{etcdlock.WithMinHold(time.Second), etcdlock.WithLabel("mine"), etcdlock.WithHooks(&etcdlock.Hooks{})},
+	} {
+		q, err := etcdlock.Inspect(within(t), client, "orders", append(options, etcdlock.WithNamespace("shop"))...)
+		require.NoError(t, err)
+		require.Equal(t, "shop/orders/", q.Prefix)
+	}
 }
 
 func TestInspectKnowsSizesAndWeights(t *testing.T) {

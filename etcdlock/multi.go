@@ -28,7 +28,7 @@ type Multi struct {
 
 var _ Locker = (*Multi)(nil)
 
-// NewMulti returns the lock that consists of all the given ones. If one is named twice, it is taken
+// NewMulti returns the lock that consists of all the given ones. If one is given twice, it is named and taken
 // once, exclusively if either is. Holds are bound to one session from src. The
 // parts' options count for their places in line (labels), those given to With for the
 // whole. Without any lock, and with a nil src, it panics.
@@ -46,7 +46,6 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 		need(l, "a Multi of a nil lock")
 		place, part := l.place()
 		part.needMade()
-		names = append(names, part.name)
 		if m.err == nil {
 			m.err = part.err
 		}
@@ -54,6 +53,7 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 		i := slices.IndexFunc(m.covers, func(other cover) bool { return other.prefix == c.prefix })
 		switch {
 		case i < 0:
+			names = append(names, part.name)
 			m.covers = append(m.covers, c)
 			m.places = append(m.places, place)
 		case !c.shared:

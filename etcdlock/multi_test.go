@@ -203,8 +203,11 @@ func TestANameGivenTwiceIsTakenOnceAndExclusivelyIfEitherIs(t *testing.T) {
 		{[]etcdlock.Lockable{reader, etcdlock.NewMutex(s, "a")}, true},
 		{[]etcdlock.Lockable{writer, writer, reader, reader}, true},
 		{[]etcdlock.Lockable{reader, reader}, false},
+		{[]etcdlock.Lockable{writer, etcdlock.NewMutex(s, "etcdlock/a", etcdlock.AtPrefix())}, true}, // the same queue
 	} {
-		h := lock(t, etcdlock.NewMulti(s, c.locks...))
+		m := etcdlock.NewMulti(s, c.locks...)
+		require.Equal(t, "a", m.Name())
+		h := lock(t, m)
 		require.Equal(t, 1, tickets(t, cluster.Client(t)))
 		r, err := other.TryRLock(within(t))
 		if c.alone {

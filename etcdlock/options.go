@@ -15,6 +15,8 @@ const (
 	anElection = "an Election"
 	aSemaphore = "a Semaphore"
 
+	anInspection = "an inspection"
+
 	defaultNamespace = "etcdlock"
 	longestName      = 512
 )
@@ -83,9 +85,12 @@ func WithMinHold(d time.Duration) Option {
 
 // WithSlots numbers the permits of a [Semaphore]: [Hold.Slot] then tells a number from 0 to
 // size - 1 that no other holder has, for those who shard work by it. Only for permits of
-// weight 1. It costs one read and one transaction more for each. The default is no numbers.
+// weight 1. All users of the semaphore give it, or none: others get a [*SizeError], until [Semaphore.Forget].
+// It costs one read and one transaction more for each. The default is no numbers.
 func WithSlots() Option {
-	return special(aSemaphore, "WithSlots", func(o *options) { o.slots = true })
+	return special(aSemaphore, "WithSlots", func(o *options) {
+		o.slots, o.queue = true, append(o.queue, fairqueue.WithSlots())
+	})
 }
 
 // WithPriority makes a candidate of an [Election] preferred to those with a lower one when the
@@ -163,10 +168,10 @@ func WithRetention(idle time.Duration) Option {
 	return special(aMutex, "WithRetention", func(o *options) { o.local.idle = idle })
 }
 
-// special is an option that only one kind of lock heeds. Others panic.
+// special is an option that only one kind of lock heeds. Others panic; an inspection takes those of all.
 func special(kind, name string, apply func(*options)) Option {
 	return optionFunc(func(o *options) {
-		if o.kind != kind {
+		if o.kind != kind && o.kind != anInspection {
 			panic("etcdlock: " + name + " is not for " + o.kind)
 		}
 		apply(o)

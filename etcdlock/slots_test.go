@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -118,4 +119,53 @@ func TestOnlySinglePermitsHaveSlots(t *testing.T) {
 		require.Zero(t, number)
 		unlock(t, h)
 	}
+}
+
+// Whoever comes without would hold a permit that has no number, while the numbers count up to the size.
+func TestASemaphoreIsUsedWithSlotsByAllOrByNone(t *testing.T) {
+	t.Parallel()
+	for name, slotted := range map[string]bool{"first with": true, "first without": false} {
+		p := newPool(t, 2)
+		first, second := p.Semaphore, p.Semaphore
+		if numbered, _ := p.other(t, etcdlock.WithSlots()); slotted {
+			first = numbered
+		} else {
+			second = numbered
+		}
+		requireMixed := func() {
+			t.Helper()
+			for _, take := range []func() (*etcdlock.Hold, error){
+				func() (*etcdlock.Hold, error) { return second.Lock(within(t)) },
+				func() (*etcdlock.Hold, error) { return second.TryLock(within(t)) },
+			} {
+				_, err := take()
+				var size *etcdlock.SizeError
+				require.ErrorAs(t, err, &size, name)
+				require.True(t, size.Slots, name)
+				require.ErrorContains(t, err, "WithSlots", name)
+			}
+		}
+		h := lock(t, first)
+		requireMixed()
+		unlock(t, h)
+		requireMixed()
+		require.NoError(t, second.Resize(within(t), 3), "that is not changed by a Resize")
+		h = lock(t, first)
+		requireMixed()
+		unlock(t, h)
+		require.Eventually(t, func() bool { return second.Forget(within(t)) == nil }, patience, 5*time.Millisecond)
+		unlock(t, lock(t, second))
+	}
+}
+
+func TestASizeThatIsSetByResizeKnowsWhetherThereAreSlots(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, 2, etcdlock.WithSlots())
+	require.NoError(t, p.Resize(within(t), 3))
+	h := lock(t, etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", 3, etcdlock.WithSlots()))
+	require.Zero(t, slot(t, h))
+	unlock(t, h)
+	other, _ := p.other(t)
+	_, err := other.Lock(within(t))
+	require.Error(t, err)
 }

@@ -122,11 +122,22 @@ func ExampleQueue_Forget() {
 	// <nil>
 }
 
+// Who asks for a permit without a number, where others have one, is refused.
+func ExampleWithSlots() {
+	ctx, s, stop := start()
+	defer stop()
+	permits(ctx, fairqueue.New(s, "licences", fairqueue.WithSlots()), 1, 2)
+	_, err := fairqueue.New(s, "licences").JoinPermits(ctx, 1, 2)
+	var size *fairqueue.SizeError
+	fmt.Println(errors.As(err, &size) && size.Slots)
+	// Output: true
+}
+
 // Workers that share a few numbered things.
 func ExampleTicket_TakeSlot() {
 	ctx, s, stop := start()
 	defer stop()
-	queue := fairqueue.New(s, "licences")
+	queue := fairqueue.New(s, "licences", fairqueue.WithSlots())
 	for range 2 {
 		ticket := permits(ctx, queue, 1, 2)
 		if err := ticket.Wait(ctx); err != nil {

@@ -19,6 +19,8 @@ type options struct {
 	label   string
 	recheck time.Duration
 	shared  bool
+
+	numbered bool
 }
 
 // WithLabel adds a text to the owner information of this queue's tickets, for
@@ -39,6 +41,12 @@ func WithRecheck(d time.Duration) Option {
 			o.recheck = min(d, longestRecheck)
 		}
 	})
+}
+
+// WithSlots says that permits of this queue are given numbers, with [Ticket.TakeSlot]. All who use the
+// semaphore give it or none: others get a [*SizeError], until [Queue.Forget]. The default is no numbers.
+func WithSlots() Option {
+	return optionFunc(func(o *options) { o.numbered = true })
 }
 
 // JoinOption says more about a single ticket.

@@ -21,16 +21,20 @@ import (
 // watches all ahead of it, and every other one watches its predecessor, which says so with
 // a put when it comes to own after having waited.
 
-// SizeError says that a semaphore was used with another size than the one agreed on, or
-// for more permits than there are.
+// SizeError says that a semaphore was used with another size than the one agreed on, with slots where others
+// use it without, or for more permits than there are.
 type SizeError struct {
 	Asked  int64 // the size given, or the number of permits
 	Agreed int64 // the size in etcd
 	Weight bool  // whether it is about the number of permits
+	Slots  bool  // whether it is about WithSlots, which all users give or none
 }
 
 func (e *SizeError) Error() string {
-	if e.Weight {
+	switch {
+	case e.Slots:
+		return "etcdlock: the semaphore is used with WithSlots and without it; all its users must give it, or none"
+	case e.Weight:
 		return fmt.Sprintf("etcdlock: %d permits asked for, and there are %d in all", e.Asked, e.Agreed)
 	}
 	return fmt.Sprintf("etcdlock: the semaphore has size %d, not %d; its size is changed with Resize", e.Agreed, e.Asked)
@@ -81,7 +85,7 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	agreed := q.space.sizes().all()
 	record := clientv3.OpTxn(
 		[]clientv3.Cmp{agreed.vacant()},
-		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size, size), "{}")}, nil)
+		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size, size), agreement{Slots: q.numbered}.value())}, nil)
 	response, seen, found, err := create(ctx, []*Ticket{t}, len(conditions) > 0, session.Transaction{
 		If:   append(conditions, t.absent()),
 		Then: []clientv3.Op{record, t.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.start},
@@ -119,7 +123,7 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 // there is a stranger's key in the folder.
 func (t *Ticket) settle(ctx context.Context, sizes []*mvccpb.KeyValue, size int64) error {
 	if t.queue.space.recorded(sizes) != nil {
-		return t.queue.space.agree(sizes, size)
+		return t.queue.agree(sizes, size)
 	}
 	if err := t.queue.setSize(ctx, t.session, size, true); err != nil {
 		return err
@@ -142,7 +146,7 @@ func (q *Queue) fits(ctx context.Context, s *session.Session, weight, size int64
 	if err != nil {
 		return err
 	}
-	if err := q.space.agree(answer.Kvs, size); err != nil {
+	if err := q.agree(answer.Kvs, size); err != nil {
 		return err
 	}
 	if agreed, _ := q.space.sizeIn(entriesOf(answer.Kvs), size); weight > agreed {

@@ -73,7 +73,7 @@ func (q *Queue) room(ctx context.Context, s *session.Session, weight, size int64
 		return err
 	})
 	if err == nil {
-		err = q.space.agree(answer.Responses[0].GetResponseRange().Kvs, size)
+		err = q.agree(answer.Responses[0].GetResponseRange().Kvs, size)
 	}
 	if err != nil {
 		return 0, err

@@ -27,6 +27,8 @@ type Queue struct {
 	owner   string      // template of its tickets' values
 	recheck time.Duration
 	err     error // of the label
+
+	numbered bool // permits
 }
 
 // New returns the queue at prefix, which gets a slash appended; tickets are bound
@@ -44,7 +46,7 @@ func New(source session.Source, prefix string, opts ...Option) *Queue {
 	}
 	q := &Queue{
 		source: source, owner: thisProcess(o.label).template(), recheck: o.recheck, shared: o.shared,
-		err: checkSize("a label", len(o.label), longestLabel),
+		err: checkSize("a label", len(o.label), longestLabel), numbered: o.numbered,
 	}
 	return q.At(prefix)
 }
@@ -60,7 +62,7 @@ func (q *Queue) At(prefix string) *Queue {
 func (q *Queue) in(s space) *Queue {
 	return &Queue{
 		source: q.source, owner: q.owner, recheck: q.recheck, shared: q.shared, epochs: q.epochs, err: q.err,
-		space: s, start: s.start(),
+		space: s, start: s.start(), numbered: q.numbered,
 	}
 }
 

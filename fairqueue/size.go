@@ -26,6 +26,15 @@ const sizesKept = 32
 // agreement is the value of that key.
 type agreement struct {
 	Replaced []int64 `json:"replaced,omitempty"`
+	Slots    bool    `json:"slots,omitempty"` // whether the permits have numbers
+}
+
+func (a agreement) value() string {
+	b, err := json.Marshal(a)
+	if err != nil {
+		panic("fairqueue: " + err.Error()) // numbers
+	}
+	return string(b)
 }
 
 func (s space) sizes() space { return s + sizeFolder + "/" }
@@ -68,16 +77,20 @@ func (s space) recorded(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 	return nil
 }
 
-// agree says whether size is the one agreed on, or was once.
-func (s space) agree(kvs []*mvccpb.KeyValue, size int64) error {
+// agree says whether size is the one agreed on, or was once, and whether all have slots or none has.
+func (q *Queue) agree(kvs []*mvccpb.KeyValue, size int64) error {
 	for _, kv := range kvs {
-		agreed, _, ok := s.sizeOf(string(kv.Key))
-		if !ok || agreed == size {
+		agreed, _, ok := q.space.sizeOf(string(kv.Key))
+		if !ok {
 			continue
 		}
 		var a agreement
-		if json.Unmarshal(kv.Value, &a) != nil || !slices.Contains(a.Replaced, size) {
+		err := json.Unmarshal(kv.Value, &a)
+		switch {
+		case agreed != size && (err != nil || !slices.Contains(a.Replaced, size)):
 			return &SizeError{Asked: size, Agreed: agreed}
+		case err == nil && a.Slots != q.numbered:
+			return &SizeError{Asked: size, Agreed: agreed, Slots: true}
 		}
 	}
 	return nil
@@ -117,7 +130,7 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 		return false, err
 	}
 	peak := size
-	var a agreement
+	a := agreement{Slots: q.numbered}
 	var deletes []clientv3.Op
 	conditions := []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(folder.first), "<", old.Header.Revision+1).WithRange(folder.end),
@@ -130,6 +143,7 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 		if ifNone || replaced == size {
 			return true, nil
 		}
+		a.Slots = false
 		_ = json.Unmarshal(kv.Value, &a) // what is unreadable has nothing to say
 		a.Replaced = append(a.Replaced, replaced)
 		peak = max(peak, most)
@@ -138,13 +152,9 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 		deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
 	}
 	a.Replaced = a.Replaced[max(0, len(a.Replaced)-sizesKept):]
-	value, err := json.Marshal(a)
-	if err != nil {
-		return false, err
-	}
 	answer, err := client.Txn(ctx).
 		If(conditions...).
-		Then(append(deletes, clientv3.OpPut(q.space.sizeKey(size, peak), string(value)))...).
+		Then(append(deletes, clientv3.OpPut(q.space.sizeKey(size, peak), a.value()))...).
 		Commit()
 	return err == nil && answer.Succeeded, err
 }
