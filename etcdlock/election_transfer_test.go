@@ -183,7 +183,7 @@ func TestTransfersAtATimeTakeTurns(t *testing.T) {
 	term := lead(t, candidate(t, cluster), "a")
 	inLine(t, client, candidate(t, cluster), "b", 2)
 	inLine(t, client, candidate(t, cluster), "c", 3)
-	reading := cluster.Hold("Range", embedtest.Once())
+	reading := cluster.Hold("Range")
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { first <- term.Transfer(within(t), "nobody") }()
 	require.NoError(t, reading.Wait(within(t)))

@@ -51,7 +51,8 @@ var (
 	// ErrNoLeader is returned by Election.Leader if there is none.
 	ErrNoLeader = errors.New("etcdlock: no leader")
 
-	// ErrNotWaiting is returned by Term.Transfer if no candidate with that value waits.
+	// ErrNotWaiting is returned by Term.Transfer if no candidate with that value waits, or none
+	// whose lease is being renewed.
 	ErrNotWaiting = fairqueue.ErrNotWaiting
 
 	// ErrForeign is returned by Term.Transfer if a candidate of another program is ahead
