@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -49,7 +50,7 @@ func (s *Session) Admit(ctx context.Context) error {
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return unsent{ended(ctx, errCrowded)}
+			return unsent{fmt.Errorf("%w: %w", errCrowded, ended(ctx, nil))}
 		case <-s.ctx.Done():
 			return unsent{context.Cause(s.ctx)}
 		}
