@@ -61,7 +61,9 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 		},
 		"Run of a candidate": func(t *testing.T, src session.Source, began func()) error {
 			began()
-			return etcdlock.NewElection(src, "taken").Run(ctx, "me", nil)
+			return etcdlock.NewElection(src, "taken").Run(ctx, "me", func(context.Context, *etcdlock.Term) error {
+				return errors.New("the place was taken")
+			})
 		},
 		"Run of a leader": func(t *testing.T, src session.Source, began func()) error {
 			return etcdlock.NewElection(src, "mine").Run(ctx, "me", func(ctx context.Context, _ *etcdlock.Term) error {
