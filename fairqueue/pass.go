@@ -132,7 +132,7 @@ func (t *Ticket) passTo(ctx context.Context, mark bool, chosen func(own Entry, b
 		var done bool
 		err = t.session.Call(ctx, func(ctx context.Context) error {
 			answer, err := t.session.Client().Txn(ctx).If(conditions...).Then(writes...).Commit()
-			if noSpace = nil; errors.Is(err, rpctypes.ErrNoSpace) {
+			if noSpace = nil; session.IsAnswer(err, rpctypes.ErrNoSpace) {
 				noSpace = err // which etcd says of what it has done, too
 			}
 			doubtful = doubtful || noSpace == nil && session.Doubtful(err)
