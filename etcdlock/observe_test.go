@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -146,7 +147,9 @@ func TestObserveTellsOnceThatTheNameIsInvalid(t *testing.T) {
 func TestObserveTellsThatEtcdRefusesAndGoesOn(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
-	refusal := cluster.Refuse("Range", rpctypes.ErrPermissionDenied, embedtest.Times(2))
+	refusal := cluster.Refuse("Range", rpctypes.ErrPermissionDenied, embedtest.Times(2), embedtest.When(func(message any) bool {
+		return !message.(*etcdserverpb.RangeRequest).CountOnly // which only finds out what is not permitted
+	}))
 	refused := 0
 	for leader, err := range observer(t, cluster).Observe(within(t)) {
 		require.True(t, leader.Vacant())
