@@ -96,7 +96,9 @@
 //     returned, until it is healed or used up. What a fault does not reach is said
 //     at the method that orders it.
 //  5. Nothing is written to the terminal unless a test fails. An error that etcd
-//     takes for fatal ends the goroutine, not the process.
+//     takes for fatal ends the goroutine, not the process. Data that are damaged or
+//     incomplete are an error of [Open] and [Member.Restart], which read all of them
+//     first.
 //
 // # What is not guaranteed
 //
@@ -108,8 +110,8 @@
 //     several members may hold an election that nobody ordered.
 //   - TLS between members, users by the name in a certificate, learners, and etcd's
 //     HTTP handlers for clients (health, metrics) are not offered.
-//   - etcd panics where its own invariants break. A panic ends the process, as it
-//     does in production.
+//   - etcd panics where its own invariants break. A panic of a member that has
+//     started ends the process, as it does in production.
 //
 // The package sets one global variable of etcd's, the size of a log segment, when
 // the first cluster starts. Logs of the gRPC library go where the test process

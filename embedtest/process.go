@@ -61,7 +61,7 @@ func (c *Cluster) launch(m *Member) error {
 	if p.listener, err = c.settings.listenForClients(socket(m.endpoint)); err != nil {
 		return err
 	}
-	if p.etcd, err = embed.StartEtcd(cfg); err != nil {
+	if p.etcd, err = startEtcd(cfg); err != nil {
 		p.listener.cut()
 		return fmt.Errorf("embedtest: start %s: %w", m.name, err)
 	}

@@ -96,7 +96,7 @@ func (c *Cluster) relaunch(database []byte, opts []RestoreOption) error {
 	}
 	for _, m := range members {
 		m.Heal()
-		if err := c.writeData(m, database); err != nil {
+		if err := contain(func() error { return c.writeData(m, database) }); err != nil {
 			return err
 		}
 	}
