@@ -188,12 +188,14 @@ func (e *Epoch) settle(ctx context.Context, doubts []doubt) (left []doubt, err e
 		}
 		return doubts, err
 	}
+	revision := e.revision.Load()
+	earlier := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "<", revision) }
 	for some := range slices.Chunk(doubts, batchLimit) {
-		failed := e.remove(ctx, some)
+		failed := e.remove(ctx, some, earlier)
 		if refused(failed) && len(some) > 1 {
 			// One by one, so that a key that may not be touched any more does not keep the others.
 			for one := range slices.Chunk(some, 1) {
-				left, err = e.free(one, e.remove(ctx, one), left, err)
+				left, err = e.free(one, e.remove(ctx, one, earlier), left, err)
 			}
 		} else {
 			left, err = e.free(some, failed, left, err)
@@ -237,13 +239,14 @@ func (e *Epoch) begin(ctx context.Context) error {
 	})
 }
 
-// remove deletes the keys that exist, in one request.
-func (e *Epoch) remove(ctx context.Context, doubts []doubt) error {
+// remove deletes the keys that exist, in one request. A key may be created anew as soon as one attempt is
+// answered, so created has to be a condition that excludes it from the others.
+func (e *Epoch) remove(ctx context.Context, doubts []doubt, created func(key string) clientv3.Cmp) error {
 	s := e.session
 	deletes := make([]clientv3.Op, len(doubts))
 	for i, d := range doubts {
 		ours := clientv3.Compare(clientv3.LeaseValue(d.key), "=", s.lease)
-		deletes[i] = clientv3.OpTxn([]clientv3.Cmp{ours}, []clientv3.Op{clientv3.OpDelete(d.key)}, nil)
+		deletes[i] = clientv3.OpTxn([]clientv3.Cmp{ours, created(d.key)}, []clientv3.Op{clientv3.OpDelete(d.key)}, nil)
 	}
 	return s.Call(ctx, func(ctx context.Context) error {
 		_, err := s.client.Txn(ctx).Then(deletes...).Commit()
@@ -288,7 +291,7 @@ func (e *Epoch) look(ctx context.Context, doubts []doubt) {
 	for i, d := range doubts {
 		reads[i] = clientv3.OpGet(d.key, clientv3.WithKeysOnly())
 	}
-	var found []doubt
+	found := make(map[string]int64) // create revisions
 	ctx, cancel := context.WithTimeout(ctx, longAttempt)
 	defer cancel()
 	err := e.session.Call(ctx, func(ctx context.Context) error {
@@ -296,18 +299,19 @@ func (e *Epoch) look(ctx context.Context, doubts []doubt) {
 		if err != nil {
 			return err
 		}
-		found = nil
-		for i, d := range doubts {
-			if len(answer.Responses[i].GetResponseRange().Kvs) > 0 {
-				found = append(found, d)
+		clear(found)
+		for _, part := range answer.Responses {
+			for _, kv := range part.GetResponseRange().Kvs {
+				found[string(kv.Key)] = kv.CreateRevision
 			}
 		}
 		return nil
 	})
-	for _, d := range found {
+	this := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", found[key]) }
+	for key := range found {
 		// One by one, so that a key that may not be touched any more does not keep the others.
-		if e.remove(ctx, []doubt{d}) == nil {
-			e.session.logger.Warn("removing a key that was created late", "key", d.key)
+		if e.remove(ctx, []doubt{{key: key}}, this) == nil {
+			e.session.logger.Warn("removing a key that was created late", "key", key)
 		}
 	}
 	if err != nil && ctx.Err() == nil {

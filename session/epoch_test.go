@@ -84,6 +84,55 @@ func TestADoubtRemovesWhatHasBeenCreated(t *testing.T) {
 	})
 }
 
+// overtaken keeps a request back until it is released, whatever its client does meanwhile.
+func overtaken(release <-chan struct{}) fate {
+	return func(ctx context.Context, do func() error) error {
+		go func() {
+			<-release
+			_ = do()
+		}()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+// When a doubt has ended its key may be created anew. What is left of its end must not remove that.
+func TestALateRemovalLeavesANewerKeyAlone(t *testing.T) {
+	for name, fates := range map[string][]fate{
+		"of the end":  {answered, overtaken(nil)},
+		"of a look":   {refused(rpctypes.ErrNoSpace), answered, overtaken(nil)},
+		"of the next": {refused(rpctypes.ErrNoSpace), answered, answered, answered, overtaken(nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				s := open(t, f)
+				f.put("key", s.Lease())
+				release := make(chan struct{})
+				fates[len(fates)-1] = overtaken(release)
+				var requests atomic.Int64
+				f.set(func(f *fake) {
+					f.txn = func(ctx context.Context, do func() error) error {
+						if n := requests.Add(1); int(n) <= len(fates) {
+							return fates[n-1](ctx, do)
+						}
+						return do()
+					}
+				})
+				freed := make(chan struct{})
+				s.Epoch(epochKey).Doubt("key", func() { close(freed) })
+				<-freed
+				require.False(t, f.exists("key"))
+				_, _, err := s.Commit(context.Background(), creation(s, "key"))
+				require.NoError(t, err)
+				require.True(t, f.exists("key"))
+				close(release)
+				synctest.Wait()
+				require.True(t, f.exists("key"))
+			})
+		})
+	}
+}
+
 // What doubts cost does not grow with what was tried, and ends.
 func TestManyDoubtsEndInFewRequests(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {

@@ -264,7 +264,10 @@ func (f *fake) apply(r *etcdserverpb.TxnRequest) *etcdserverpb.TxnResponse {
 func holds(c *etcdserverpb.Compare, kv *mvccpb.KeyValue) bool {
 	switch c.Target {
 	case etcdserverpb.Compare_CREATE:
-		return c.GetCreateRevision() == kv.CreateRevision
+		if c.Result == etcdserverpb.Compare_LESS {
+			return kv.CreateRevision < c.GetCreateRevision()
+		}
+		return kv.CreateRevision == c.GetCreateRevision()
 	case etcdserverpb.Compare_MOD:
 		return c.GetModRevision() == kv.ModRevision
 	case etcdserverpb.Compare_LEASE:
