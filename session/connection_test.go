@@ -100,17 +100,20 @@ func TestErrorOfACallTellsThatTheConnectionIsBroken(t *testing.T) {
 	s := create(t, client)
 	cluster.Members()[0].Stop()
 	awaitState(t, client, connectivity.TransientFailure)
-	for name, call := range map[string]func(context.Context) error{
-		"renew": s.Renew,
-		"write": func(ctx context.Context) error {
+	for _, call := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"renew", s.Renew},
+		{"write", func(ctx context.Context) error {
 			_, _, err := s.Commit(ctx, session.Transaction{Then: []clientv3.Op{clientv3.OpPut("key", "")}})
 			return err
-		},
-		"close": s.Close,
+		}},
+		{"close", s.Close}, // last, since nothing works after it
 	} {
-		err := call(shortly(t))
-		require.ErrorIs(t, err, context.DeadlineExceeded, name)
-		require.ErrorContains(t, err, "connection error", name)
+		err := call.do(shortly(t))
+		require.ErrorIs(t, err, context.DeadlineExceeded, call.name)
+		require.ErrorContains(t, err, "connection error", call.name)
 	}
 	require.NoError(t, cluster.Members()[0].Restart())
 }
