@@ -85,10 +85,15 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 		forget(tickets)
 		return nil, 0, false, err
 	}
+	chooseEpoch(tickets)
 	for {
-		epochs := epochsOf(tickets)
-		readBack := append(own(tickets), epochs.reads()...)
-		creation.Epochs = epochs.all
+		epoch := tickets[0].epoch
+		before, checked := epoch.Now(), epoch.Checked()
+		readBack := own(tickets)
+		if checked {
+			readBack = append(readBack, epoch.Read())
+		}
+		creation.Epoch = epoch
 		if try { // which may well be refused
 			creation.Else = readBack
 		}
@@ -104,7 +109,10 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 		case err == nil && answer.Succeeded:
 			created(tickets, answer)
 			return answer, answer.Header.Revision, false, nil
-		case session.IsAnswer(err, rpctypes.ErrPermissionDenied) && epochs.deny(ctx):
+		case session.IsAnswer(err, rpctypes.ErrPermissionDenied) && checked && epoch.Denies(ctx):
+			if tickets[0].unanswered == 0 { // or the end of another epoch would not end the doubt
+				chooseEpoch(tickets)
+			}
 			continue
 		case err != nil && !noSpace:
 			forget(tickets)
@@ -126,9 +134,9 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 			forget(tickets)
 			return nil, 0, false, refusal
 		}
-		if err == nil && nothing {
+		if checked && nothing {
 			var moved bool
-			if moved, err = epochs.moved(ctx, answer.Responses[len(tickets):]); moved {
+			if moved, err = epoch.Moved(ctx, before, answer.Responses[len(tickets)].GetResponseRange()); moved {
 				continue
 			}
 		}

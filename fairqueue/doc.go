@@ -82,8 +82,9 @@
 //
 // A join that is not answered leaves a doubt: its request may be held up and arrive when nobody wants the
 // ticket any more. So each join carries the condition that the session's epoch is the one in which
-// it was sent. To end a doubt the session begins another epoch, which takes one write, and removes what the earlier
-// ones have created. The key of an epoch is beside the queue, so that all queues of a namespace share it:
+// its attempt began. To end a doubt the session begins another epoch, which takes one write, and removes what the
+// earlier ones have created. The key of an epoch is beside the queue, so that all queues of a namespace share it. A
+// group uses the epoch of its first queue.
 //
 //	<folder of the prefix>/!/epoch/<lease>     by default
 //	<prefix>/!/epoch/<lease>                   if the user has no permission for that, and not WithOtherPrograms

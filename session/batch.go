@@ -33,18 +33,18 @@ func together(carry []*pending, limit int) batch {
 		deepest = max(deepest, p.depth())
 	}
 	room := limit - deepest - len(carry)
-	var epochs []*Epoch // whose conditions are there
+	var epochs []moment // whose conditions are there
 	for i, p := range carry {
 		more := len(p.Then) - 1
-		added := slices.DeleteFunc(slices.Clone(p.Epochs), func(e *Epoch) bool { return !e.Checked() || slices.Contains(epochs, e) })
-		if (p.Likely || len(p.If)+len(p.Epochs) == 0) && more <= room && len(b.conditions)+len(p.If)+len(added) <= limit-deepest {
+		conditions := p.conditions()
+		if slices.Contains(epochs, p.moment) {
+			conditions = p.If
+		}
+		if (p.Likely || len(conditions) == 0) && more <= room && len(b.conditions)+len(conditions) <= limit-deepest {
 			room -= more
 			b.open[i] = len(p.Then)
-			b.conditions = append(b.conditions, p.If...)
-			for _, e := range added {
-				b.conditions = append(b.conditions, e.current())
-			}
-			epochs = append(epochs, added...)
+			b.conditions = append(b.conditions, conditions...)
+			epochs = append(epochs, p.moment)
 			b.operations = append(b.operations, p.Then...)
 		} else {
 			b.open[i] = -1
@@ -56,7 +56,11 @@ func together(carry []*pending, limit int) batch {
 
 // depth is what etcd holds against its limit of operations, at worst.
 func (t Transaction) depth() int {
-	return depth(len(t.If)+len(t.Epochs), t.Then, t.Else)
+	conditions := len(t.If)
+	if t.Epoch != nil {
+		conditions++
+	}
+	return depth(conditions, t.Then, t.Else)
 }
 
 func depth(conditions int, then, otherwise []clientv3.Op) int {

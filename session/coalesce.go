@@ -82,7 +82,10 @@ func (c *coalescer) attempt(ctx context.Context, t Transaction, doubts int, limi
 	if err := ctx.Err(); err != nil && !t.Grace {
 		return outcome{err: unsent{err}}
 	}
-	p := &pending{Transaction: t, doubts: doubts, session: c.session, limit: limit, done: make(chan struct{}), began: time.Now()}
+	p := &pending{
+		Transaction: t, moment: t.Epoch.moment(), doubts: doubts,
+		session: c.session, limit: limit, done: make(chan struct{}), began: time.Now(),
+	}
 	c.enqueue(p)
 	c.flush(false)
 	return c.wait(ctx, p)
@@ -238,7 +241,9 @@ func (c *coalescer) send(r *request) {
 // or if etcd allows fewer operations than usual.
 func (c *coalescer) sendAll(ctx context.Context, carry []*pending) ([]*clientv3.TxnResponse, error) {
 	if len(carry) == 1 {
-		answer, err := c.session.send(ctx, carry[0].Transaction)
+		only := carry[0].Transaction
+		only.If = carry[0].conditions()
+		answer, err := c.session.send(ctx, only)
 		return []*clientv3.TxnResponse{answer}, err
 	}
 	room := operationLimit

@@ -13,9 +13,9 @@ type Transaction struct {
 	If         []clientv3.Cmp
 	Then, Else []clientv3.Op
 
-	// Epochs are further conditions: the transaction takes effect only in the epochs in which it is
-	// sent. See [Epoch].
-	Epochs []*Epoch
+	// Epoch, if not nil, is a further condition: an attempt takes effect only in the epoch in which it
+	// began.
+	Epoch *Epoch
 
 	// Apart, if not empty, keeps the transaction out of requests that carry another one with the same
 	// Apart, so that the two never take effect at the same revision. In a shared request
@@ -85,17 +85,6 @@ func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.T
 	return answer, doubts, err
 }
 
-// conditions of t, those of its epochs as they are now included.
-func (t Transaction) conditions() []clientv3.Cmp {
-	conditions := t.If
-	for _, e := range t.Epochs {
-		if e.Checked() {
-			conditions = append(conditions[:len(conditions):len(conditions)], e.current())
-		}
-	}
-	return conditions
-}
-
 // reads reports whether t writes nothing, whatever is there.
 func (t Transaction) reads() bool {
 	for _, op := range t.Then {
@@ -126,5 +115,5 @@ func (s *Session) send(ctx context.Context, t Transaction) (*clientv3.TxnRespons
 			{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: read}},
 		}}, nil
 	}
-	return s.client.Txn(ctx).If(t.conditions()...).Then(t.Then...).Else(t.Else...).Commit()
+	return s.client.Txn(ctx).If(t.If...).Then(t.Then...).Else(t.Else...).Commit()
 }

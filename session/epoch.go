@@ -14,7 +14,7 @@ import (
 
 // Epoch ends the doubt about names that an unanswered request may yet create. Every transaction
 // that creates such a key of the session carries the condition that the epoch's own key is as it was when the
-// request was sent. To end a doubt the session writes that key. From then on no
+// attempt began. To end a doubt the session writes that key. From then on no
 // earlier request can take effect, and one pass that removes what did take effect ends the doubt for good.
 //
 // The key is bound to the session's lease and is only written after a doubt: in good times it does not exist, and
@@ -68,9 +68,22 @@ func (s *Session) Epoch(keys ...string) *Epoch {
 // Checked reports whether transactions carry the epoch's condition: it is not denied.
 func (e *Epoch) Checked() bool { return !e.denied.Load() }
 
-// current is the condition that no later epoch has begun.
-func (e *Epoch) current() clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(e.key), "=", e.revision.Load())
+// moment is an epoch at one revision of its key. The zero value stands for no condition.
+type moment struct {
+	epoch    *Epoch
+	revision int64
+}
+
+func (e *Epoch) moment() moment {
+	if e == nil || !e.Checked() {
+		return moment{}
+	}
+	return moment{e, e.revision.Load()}
+}
+
+// condition is that no later epoch has begun.
+func (m moment) condition() clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(m.epoch.key), "=", m.revision)
 }
 
 // Now returns what tells this epoch from others, for [Epoch.Moved].
@@ -94,11 +107,11 @@ func (e *Epoch) Moved(ctx context.Context, before int64, answer *etcdserverpb.Ra
 	return e.revision.Load() != before, nil
 }
 
-// Denies reports whether the epoch, rather than what else is in a transaction, is the reason why permission
-// was denied: one request. Then e is denied from now on.
+// Denies reports whether the epoch may be the reason why etcd denied permission for a transaction that was made while
+// e was checked. Then e is denied from now on. One request, none if e is denied already.
 func (e *Epoch) Denies(ctx context.Context) bool {
 	if !e.Checked() {
-		return false
+		return true
 	}
 	err := e.session.Call(ctx, func(ctx context.Context) error {
 		_, err := e.session.client.Get(ctx, e.key, clientv3.WithKeysOnly())

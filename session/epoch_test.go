@@ -23,7 +23,7 @@ func creation(s *session.Session, key string) session.Transaction {
 	return session.Transaction{
 		If:     []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
 		Then:   []clientv3.Op{clientv3.OpPut(key, "", clientv3.WithLease(s.Lease()))},
-		Epochs: []*session.Epoch{s.Epoch(epochKey)},
+		Epoch:  s.Epoch(epochKey),
 		Likely: true,
 	}
 }
@@ -194,6 +194,7 @@ func TestADeniedEpochMakesWayForTheNextKey(t *testing.T) {
 		require.True(t, first.Denies(context.Background()))
 		second := s.Epoch(epochKey, "second")
 		require.NotSame(t, first, second)
+		require.True(t, first.Denies(context.Background()), "a call that was refused at the same time makes way as well")
 		require.False(t, second.Denies(context.Background()))
 		freed := make(chan struct{})
 		second.Doubt("key", func() { close(freed) })
@@ -344,5 +345,36 @@ func TestNoMoreIsBegunThanEtcdAnswers(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.Zero(t, s.Unsettled())
 		require.NoError(t, s.Admit(context.Background()))
+	})
+}
+
+// A shared request that is refused because of one of its transactions is made again. By then another may have been given
+// up, and its name be free.
+func TestARequestMadeAgainBelongsToTheEpochOfTheFirst(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = late(10 * time.Millisecond) })
+		wait := busy(f, s)
+		release := make(chan struct{})
+		f.set(func(f *fake) { f.txn = held(release) })
+		ctx, cancel := context.WithCancel(context.Background())
+		freed := make(chan struct{})
+		mine := creation(s, "key")
+		mine.Late = func(_ *clientv3.TxnResponse, _ int, err error) {
+			require.Error(t, err)
+			s.Epoch(epochKey).Doubt("key", func() { close(freed) })
+		}
+		_, waitForAll := commits(ctx, s, mine, creation(s, "other"))
+		wait()
+		synctest.Wait()
+		f.set(func(f *fake) { f.txn = nil })
+		cancel()
+		waitForAll()
+		<-freed
+		close(release)
+		synctest.Wait()
+		all := f.requests()
+		require.Len(t, all[len(all)-1].Success, 2, "the shared request was made again")
+		require.False(t, f.exists("key"))
 	})
 }

@@ -28,10 +28,10 @@ func ExampleSession_Epoch() {
 		log.Fatal(err)
 	}
 	create := session.Transaction{
-		If:     []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision("locks/orders/a"), "=", 0)},
-		Then:   []clientv3.Op{clientv3.OpPut("locks/orders/a", "", clientv3.WithLease(s.Lease()))},
-		Else:   []clientv3.Op{epoch.Read()},
-		Epochs: []*session.Epoch{epoch},
+		If:    []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision("locks/orders/a"), "=", 0)},
+		Then:  []clientv3.Op{clientv3.OpPut("locks/orders/a", "", clientv3.WithLease(s.Lease()))},
+		Else:  []clientv3.Op{epoch.Read()},
+		Epoch: epoch,
 		Late: func(_ *clientv3.TxnResponse, _ int, err error) {
 			fmt.Println("late:", err)
 			epoch.Doubt("locks/orders/a", func() { close(freed) })
@@ -43,7 +43,7 @@ func ExampleSession_Epoch() {
 	<-freed
 	held.Heal() // too late
 
-	create.Epochs = nil // a program that does not know the epoch would be one of an earlier epoch for ever
+	create.Epoch = nil // a program that does not know the epoch would be one of an earlier epoch for ever
 	create.If = append(create.If, clientv3.Compare(clientv3.ModRevision("locks/!/epoch"), "=", before))
 	answer, _, err := s.Commit(context.Background(), create)
 	if err != nil {

@@ -17,7 +17,8 @@ const lateLimit = time.Second
 // pending is one attempt at a transaction: it waits to be sent, or is in flight.
 type pending struct {
 	Transaction
-	doubts  int // attempts before that were not answered
+	moment  moment // of the epoch when the attempt began
+	doubts  int    // attempts before that were not answered
 	session *Session
 	limit   time.Duration
 	began   time.Time
@@ -37,6 +38,15 @@ type outcome struct {
 	err      error
 	timedOut bool
 	again    bool // it has to be sent alone
+}
+
+// conditions of p, that of its epoch included. However often the request is made, and by whatever time, that is the
+// epoch in which the attempt began: its caller may have left since, and the doubt have been ended.
+func (p *pending) conditions() []clientv3.Cmp {
+	if p.moment.epoch == nil {
+		return p.If
+	}
+	return append(p.If[:len(p.If):len(p.If)], p.moment.condition())
 }
 
 // deliver tells the caller the outcome, or Late if the caller has left. The first outcome counts.
