@@ -58,6 +58,8 @@ func (s *Session) call(ctx context.Context, try func(limit time.Duration) (timed
 	})
 	if ended := s.Err(); err != nil && ended != nil {
 		switch {
+		case InFlight(err):
+			return inFlight{ended} // Late may have been told before the end
 		case Doubtful(err):
 			return unsure{ended}
 		case errors.As(err, new(unsent)):

@@ -313,6 +313,25 @@ func TestALateAnswerComesWithTheDoubtsBeforeIt(t *testing.T) {
 	})
 }
 
+// Late may have been told by then, so the caller must not take care of the outcome as well.
+func TestAnOutcomeThatIsLeftToLateStaysThereWhenTheSessionIsLost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		start := time.Now()
+		var suspended atomic.Int64
+		s := open(t, f, session.WithClock(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
+		f.set(func(f *fake) { f.txn = late(300 * time.Millisecond) })
+		ctx, cancel := context.WithCancel(context.Background())
+		mine := creation(s, "key")
+		mine.Late = func(*clientv3.TxnResponse, int, error) {}
+		results, wait := commits(ctx, s, mine)
+		suspended.Store(int64(time.Hour))
+		cancel()
+		wait()
+		require.ErrorIs(t, results[0].err, session.ErrLost)
+		require.True(t, session.InFlight(results[0].err))
+	})
+}
+
 // Calls that give up and are made again do not pile up.
 func TestNoMoreIsBegunThanEtcdAnswers(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
