@@ -109,9 +109,6 @@ func TestContradictionsToHistoryAreCaught(t *testing.T) {
 		"transferred, and nothing is over": {false, "+l1-0 +l2-0", []func(*evidence){passed("l2-0", id("l1-0", 1))}},
 		"transferred, and passed over": {false, "+l1-0 +l2-0 +l3-0 -l1-0 -l2-0 +l2-0 -l3-0",
 			[]func(*evidence){passed("l2-0", id("l1-0", 1)), led(2, 7, "l2-0", id("l2-0", 6))}},
-		"leading beside a higher priority":     {false, "+l1-0 +l2-0-1 +l3-0-2 -l1-0 +x9-0", []func(*evidence){led(1, 5, "l2-0-1", id("l2-0-1", 2))}},
-		"leading, with a higher one by and by": {true, "+l1-0 +l2-0-1 -l1-0 +l3-0-2", []func(*evidence){led(1, 4, "l2-0-1", id("l2-0-1", 2))}},
-		"leading beside a lower priority":      {true, "+l1-0 +l2-0-2 +l3-0-1 -l1-0", []func(*evidence){led(1, 4, "l2-0-2", id("l2-0-2", 2))}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

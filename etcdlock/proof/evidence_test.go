@@ -102,31 +102,13 @@ func (e *evidence) compare(l *timeline) (wrong []string) {
 	return wrong
 }
 
-// granted is promise 2: at some revision during the call the tickets were there, and nothing that blocks them; and
-// no candidate leads while one that is to be preferred waits all the time.
+// granted is promise 2: at some revision during the call the tickets were there, and nothing that blocks them.
 func (e *evidence) granted(l *timeline, g grant) error {
 	last := g.done.revision
 	if g.done.ends != g.began.ends {
 		last = never - 1 // the member that knew has ended, and the others may have been behind
 	}
-	first, last, err := l.ownedTogether(g.tickets, g.began.revision, last)
-	if err != nil || g.value == "" || e.chosen(l, g.tickets[0]) {
-		return err
-	}
-	if last = min(last, g.done.revision); l.preferred(l.tickets[g.tickets[0]], first, last) {
-		return fmt.Errorf("%s owned from %d to %d, with a higher priority behind it all the time", g.tickets[0].key, first, last)
-	}
-	return nil
-}
-
-// chosen reports whether a transfer may have made a ticket the first.
-func (e *evidence) chosen(l *timeline, id ticketID) bool {
-	for _, t := range e.transfers {
-		if l.tickets[id].value == t.to {
-			return true
-		}
-	}
-	return false
+	return l.ownedTogether(g.tickets, g.began.revision, last)
 }
 
 // trusted is promise 3: nobody believes in a ticket that is gone, unless it was removed by hand; and
@@ -165,7 +147,7 @@ func (e *evidence) transferred(l *timeline, t transfer, led map[string]ticketID)
 		return fmt.Errorf("next was %v, from revision %d", next, from.deleted)
 	}
 	if id, leads := led[t.to]; leads && id != next.ticketID && !e.wasStruck(l, next.ticketID) {
-		return fmt.Errorf("it was first from revision %d until %d, and led only from %d", from.deleted, next.deleted, id.created)
+		return fmt.Errorf("%s was first from revision %d until %d, and then it led with %s, from %d", next.key, from.deleted, next.deleted, id.key, id.created)
 	}
 	return nil
 }

@@ -79,8 +79,12 @@ func (h *history) acquired(client int, s step, hold holding, lease clientv3.Leas
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.add(client, s, called, now)
+	if at, removed := h.removed(b); removed && s.handedOn && at > called {
+		b.since = called // it was owned then; that it was handed on in memory afterwards is nobody's promise
+	}
 	for other := range h.active {
-		if _, removed := h.removed(other); !removed && !other.passing && other.conflicts(b) && other.hold.Err() == nil {
+		_, removed := h.removed(other)
+		if !removed && b.since == last && !other.passing && other.conflicts(b) && other.hold.Err() == nil {
 			h.wrong = append(h.wrong, fmt.Sprintf("at %v: %v was granted while client %d believed in %v",
 				time.Duration(now), s, other.client, other.step))
 		}

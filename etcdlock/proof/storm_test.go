@@ -132,5 +132,12 @@ func (s *storm) check(t *testing.T) {
 
 // account tells what went wrong in a storm.
 func (s *storm) account() string {
-	return fmt.Sprintf("seed %d, what happened:\n%s", s.seed, strings.Join(s.happened, "\n"))
+	if s.witness == nil {
+		return fmt.Sprintf("seed %d", s.seed)
+	}
+	var left []string
+	for _, t := range s.witness.left() {
+		left = append(left, fmt.Sprintf("%s, created at revision %d, %v", t.key, t.created, time.Duration(t.createdAt)))
+	}
+	return fmt.Sprintf("seed %d, what happened:\n%s\nwhat is there:\n%s", s.seed, strings.Join(s.happened, "\n"), strings.Join(left, "\n"))
 }

@@ -135,22 +135,20 @@ func (l *timeline) owns(t *ticket) int64 {
 	return first
 }
 
-// ownedTogether returns the revisions, from first to last, in which all the tickets owned. There are none if first
-// is higher.
-func (l *timeline) ownedTogether(ids []ticketID, from, to int64) (first, last int64, err error) {
-	first, last = from, to
+// ownedTogether returns an error if there is no revision, from the first to the last, at which all the tickets owned.
+func (l *timeline) ownedTogether(ids []ticketID, first, last int64) error {
 	for _, id := range ids {
 		t := l.tickets[id]
 		if t == nil {
-			return 0, 0, fmt.Errorf("%s never was created at %d", id.key, id.created)
+			return fmt.Errorf("%s never was created at %d", id.key, id.created)
 		}
 		owns := l.owns(t)
 		first, last = max(first, owns), min(last, t.deleted-1)
 		if first > last {
-			return first, last, fmt.Errorf("%s, created at %d, owned from %d until before %d", id.key, id.created, owns, t.deleted)
+			return fmt.Errorf("%s, created at %d, owned from %d until before %d", id.key, id.created, owns, t.deleted)
 		}
 	}
-	return first, last, nil
+	return nil
 }
 
 // head returns the first in a queue at a revision, or nil.
@@ -161,24 +159,4 @@ func (l *timeline) head(queue string, revision int64) *ticket {
 		}
 	}
 	return nil
-}
-
-// preferred reports whether from first to last there was at every revision a candidate with a
-// higher priority behind t.
-func (l *timeline) preferred(t *ticket, first, last int64) bool {
-	var higher []*ticket
-	for _, other := range l.queues[t.queue()] {
-		if other.created > t.created && other.number() > t.number() {
-			higher = append(higher, other)
-		}
-	}
-	at := func(revision int64) bool {
-		return slices.ContainsFunc(higher, func(other *ticket) bool { return other.there(revision) })
-	}
-	for _, other := range higher { // it is worst for t until one of them leaves
-		if first < other.deleted && other.deleted <= last && !at(other.deleted) {
-			return false
-		}
-	}
-	return at(first)
 }
