@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
 )
 
 // BlockedError explains a wait that timed out: who owned the lock then, and how many stood
@@ -67,6 +68,20 @@ func brief(s string) string {
 
 // explainTimeout bounds the request for it: the caller's time is over already.
 const explainTimeout = 200 * time.Millisecond
+
+// explainLoss says what has become of a key that is gone, as far as a look at its lease tells.
+func explainLoss(s *session.Session, key string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
+	defer cancel()
+	lease, err := s.Client().TimeToLive(ctx, s.Lease())
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: the key %s is not there any more", ErrLost, key)
+	case lease.TTL <= 0:
+		return fmt.Errorf("%w: the key %s is gone with its lease %x, which has expired or was revoked", ErrLost, key, s.Lease())
+	}
+	return fmt.Errorf("%w: the key %s was removed, by ForceRelease or by hand, though its lease lives", ErrLost, key)
+}
 
 func explain(c claim, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)

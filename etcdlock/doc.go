@@ -113,6 +113,18 @@
 // when its token has expired, and for each stream of watches that it opens: one request and
 // one raft entry, and the server computes a hash. A renewal costs none of that.
 //
+// # Errors
+//
+// An error may wrap several of these. The first of them that [errors.Is] finds, from the top, decides what to
+// do, and what the handler of an HTTP request answers:
+//
+//	ErrUnclear                 of a Txn: it may have taken effect. Look, or do it again        500
+//	ErrLost, ErrClosed         somebody else may have the lock. Stop, and begin anew           503
+//	ErrBusy                    of TryLock and TryDo: somebody has the lock or waits for it     409
+//	context.DeadlineExceeded   no lock, or no answer, in time; see [BlockedError]              503
+//	context.Canceled           the caller has given up                                         none
+//	any other                  a mistake, or etcd refuses (permission, space); or fn's own     500
+//
 // # Cost
 //
 // Lock takes one round trip and one raft entry if the lock is free. If it is not, there

@@ -33,8 +33,8 @@ type Locker interface {
 //
 // It returns the error of Lock, or of fn. If the lock was lost before fn returned, the
 // error also wraps [ErrLost] (or [ErrClosed]), even if fn itself was content: somebody
-// else may have had the lock. Look for that first: what fn did with its context failed
-// with context.Canceled then. A release that etcd does not confirm in time is not an
+// else may have had the lock. What fn did with its context failed with context.Canceled then; see "Errors" in
+// the package documentation for what to test first. A release that etcd does not confirm in time is not an
 // error; it goes on in the background.
 //
 // What has to be finished even if ctx ends, as long as the lock is held, takes h.Context instead
@@ -66,6 +66,8 @@ func do(ctx context.Context, lock func(context.Context) (*Hold, error), fn func(
 		_ = h.Unlock(bounded)
 		failure := h.failure.Load() // of fn's own, if it came first
 		switch {
+		case lost != nil && errors.Is(err, lost), failure != nil && errors.Is(err, *failure):
+			// fn has told it already
 		case errors.Is(lost, ErrLost), errors.Is(lost, ErrClosed):
 			err = both(err, failed("do", h.lock.name, lost))
 		case failure != nil && errors.Is(*failure, fairqueue.ErrGone):

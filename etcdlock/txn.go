@@ -28,7 +28,7 @@ import (
 //
 // If the answer was lost, the transaction may have taken effect while the hold existed.
 // Then, and only then, the error wraps [ErrUnclear], next to ctx's error, the hold's end or
-// the network's; so test for that first. A transaction that may take effect twice can be given
+// the network's; see "Errors" in the package documentation for what to test first. A transaction that may take effect twice can be given
 // to [session.Retry], which tries again what may pass:
 //
 //	err := session.Retry(ctx, func(ctx context.Context) error {
@@ -96,7 +96,7 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 		return nil, err
 	}
 	if missing != "" {
-		return nil, t.hold.gone(fmt.Errorf("%w: the key %s is not there any more", ErrLost, missing))
+		return nil, t.hold.gone(explainLoss(t.hold.claim.Session(), missing))
 	}
 	return response, nil
 }
