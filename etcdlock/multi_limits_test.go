@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -69,6 +70,7 @@ func manyOf(s *session.Session, n int) *etcdlock.Multi {
 func TestTransactionsOfTheLargestMultiCarryAsMuchAsOthers(t *testing.T) {
 	for limit, opts := range map[int][]embedtest.Option{
 		128: nil,
+		8:   {embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxTxnOps = 8 })},
 	} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			t.Parallel()

@@ -74,6 +74,11 @@ func (s *Striped) Stripe(i int) *Mutex {
 // chance decides. It costs one read and one transaction if one is free; otherwise a
 // place in line for every stripe until the first of them comes up, so it is first come, first
 // served there too. Errors are as for [Multi.Lock].
+//
+// With more than 127 stripes, or more than etcd allows in a transaction, a call that finds none free has a
+// place in line for a part of them only, 64 or fewer, which chance decides anew for each call. It looks at the
+// others about every 10 s. Calls are served in the order in which they came where they wait for the
+// same stripe; one that comes later may take a stripe that another does not wait for.
 func (s *Striped) Any(ctx context.Context) (*Hold, int, error) {
 	h, stripes, err := s.AnyN(ctx, 1)
 	if err != nil {
@@ -85,7 +90,8 @@ func (s *Striped) Any(ctx context.Context) (*Hold, int, error) {
 // AnyN waits for whichever n stripes are free first and returns their numbers, in ascending
 // order: all at once, with one hold and one token. It panics if n is less than 1 or more
 // than there are. While it waits for the last of them it keeps those that came up, but two
-// AnyN cannot wait for each other, since whoever came first is ahead in every stripe.
+// AnyN cannot wait for each other, since whoever came first is ahead in every stripe. More than 127
+// cannot be had at once: the error is a [*TooManyError].
 //
 // It knows nothing of what is in the segments: who needs some that are not empty takes those by
 // [Striped.Stripe], with a [Multi] if they are several.

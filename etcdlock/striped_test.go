@@ -267,3 +267,20 @@ func TestTheNameOfAStripedIsNotHeldByOneOfIt(t *testing.T) {
 	unlock(t, h)
 	unlock(t, one)
 }
+
+// More than a transaction can carry: it waits for some of them, and looks at the others from time to time.
+func TestAnyOfMoreStripesThanATransactionCarriesWaits(t *testing.T) {
+	t.Parallel()
+	s := newShelves(t, 130)
+	half, numbers, err := s.mine.AnyN(within(t), 65)
+	require.NoError(t, err)
+	rest, _, err := s.mine.AnyN(within(t), 65)
+	require.NoError(t, err)
+	one := anyN(s.theirs, 1)
+	waiting := s.wait(t, one, 64)
+	unlock(t, half) // in some of these it stands, since there are only 65 others
+	h := granted(t, waiting)
+	require.Contains(t, numbers, (*one.numbers)[0])
+	awaitTickets(t, s.cluster.Client(t), 66)
+	unlockAll(t, []*etcdlock.Hold{h, rest})
+}

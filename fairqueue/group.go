@@ -47,43 +47,38 @@ func (e *TooManyError) Error() string {
 type Group struct {
 	tickets []*Ticket
 	// want is how many of them are wanted. What is too many is given up by Wait.
-	want int
+	want   int
+	places []Place // all that may be chosen, if it was joined
 }
 
 // JoinAll puts a ticket into each of the queues, which must be different ones, at one
 // revision: one round trip, one raft entry, and for more than 64 places a read more, for more than
 // 42 if all are shared up to four, after which Wait may need one more. All are bound to one
 // session, of source. With no places it panics; with more than 127, or more than etcd allows, the
-// error is a [*TooManyError]. (Where etcd was told to allow less, an exclusive place may count as
-// two, and a shared one as three.) Otherwise it is like [Queue.Join].
+// error is a [*TooManyError]. Where etcd was told to allow less than 128 operations in a transaction, it
+// may take a few requests more. Otherwise it is like [Queue.Join].
 func JoinAll(ctx context.Context, source session.Source, places ...Place) (*Group, error) {
-	return join(ctx, source, places, len(places))
+	return join(ctx, source, places, someOf(len(places), len(places)), len(places))
 }
 
-// JoinAny is JoinAll for n of the places: Wait returns when n of the tickets are granted,
-// and gives up the others, in one transaction. Then [Group.Chosen] tells which. Until then the
-// loss of any is the loss of all.
-func JoinAny(ctx context.Context, source session.Source, n int, places ...Place) (*Group, error) {
-	return join(ctx, source, places, n)
-}
-
-func join(ctx context.Context, source session.Source, places []Place, n int) (*Group, error) {
-	if err := check(places, n, len(places)); err != nil {
+// join puts tickets into the places of those indices, for n of them.
+func join(ctx context.Context, source session.Source, places []Place, indices []int, n int) (*Group, error) {
+	if err := check(places, n, len(indices)); err != nil {
 		return nil, err
 	}
 	g, err := withSession(ctx, source, func(s *session.Session) (*Group, error) {
-		tickets := make([]*Ticket, len(places))
-		for i, p := range places {
-			tickets[i] = p.Queue.newTicket(s, p.Mode, joinOptions{})
-			tickets[i].place = i
+		tickets := make([]*Ticket, len(indices))
+		for i, index := range indices {
+			tickets[i] = places[index].Queue.newTicket(s, places[index].Mode, joinOptions{})
+			tickets[i].place = index
 		}
 		if err := joinTogether(ctx, tickets); err != nil {
-			return nil, tooMany(err, len(places))
+			return nil, tooMany(err, len(tickets))
 		}
 		for _, t := range tickets {
 			t.others = tickets
 		}
-		return &Group{tickets: tickets, want: n}, nil
+		return &Group{tickets: tickets, want: n, places: places}, nil
 	})
 	return g, denied(source, err, spacesOf(places)...)
 }
@@ -216,39 +211,6 @@ func (g *Group) wait(ctx context.Context) error {
 // many takes several reads, and between them the first may go and what the last waits for.
 func (g *Group) seenTogether() bool {
 	return !slices.ContainsFunc(g.tickets, func(t *Ticket) bool { return t.seen != g.tickets[0].seen })
-}
-
-// waitForAny waits in all queues at once, for the first of them.
-func (g *Group) waitForAny(ctx context.Context) error {
-	waiting, stop := context.WithCancel(ctx)
-	defer stop()
-	type result struct {
-		ticket *Ticket
-		err    error
-	}
-	results := make(chan result, len(g.tickets))
-	var waiters sync.WaitGroup
-	for _, t := range g.tickets {
-		waiters.Go(func() { results <- result{t, t.wait(waiting)} })
-	}
-	var chosen []*Ticket
-	for len(chosen) < g.want {
-		r := <-results
-		if r.err != nil {
-			stop()
-			waiters.Wait()
-			return r.err
-		}
-		chosen = append(chosen, r.ticket)
-	}
-	stop()
-	waiters.Wait()
-	rest := slices.DeleteFunc(slices.Clone(g.tickets), func(t *Ticket) bool { return slices.Contains(chosen, t) })
-	if err := keep(ctx, chosen, rest); err != nil {
-		return err
-	}
-	g.tickets = chosen
-	return nil
 }
 
 // Leave gives all tickets up, in one transaction.

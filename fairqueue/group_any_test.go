@@ -3,10 +3,14 @@ package fairqueue_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
@@ -199,4 +203,88 @@ func TestTryAnyOfSharedPlaces(t *testing.T) {
 	require.NoError(t, g.Wait(within(t, patience)))
 	_, err = fairqueue.TryAny(within(t, patience), s, 3, p...)
 	require.ErrorIs(t, err, fairqueue.ErrBusy)
+}
+
+// holdAll takes many places, for each of which somebody else has to wait.
+func holdAll(t testing.TB, s session.Source, p []fairqueue.Place) (held []*fairqueue.Group) {
+	t.Helper()
+	for _, place := range p {
+		held = append(held, joinAll(t, s, place))
+	}
+	return held
+}
+
+// standsIn lists the places in which there is a ticket besides the one that holds it.
+func standsIn(t testing.TB, client *clientv3.Client, n int) (in []int) {
+	t.Helper()
+	for i := range n {
+		if len(keysUnder(t, client, fmt.Sprint("g/", i))) == 2 {
+			in = append(in, i)
+		}
+	}
+	return in
+}
+
+func TestWhoWantsAnyOfVeryManyWaitsForAPartOfThem(t *testing.T) {
+	t.Parallel()
+	const many = 130
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s, other := open(t, client), open(t, client)
+	held := holdAll(t, other, places(other, many))
+
+	g := joinAny(t, s, 1, places(s, many)...)
+	part := standsIn(t, client, many)
+	require.Len(t, part, 64)
+	waiting := waitGroup(t, within(t, patience), g)
+	require.NoError(t, held[part[7]].Leave(within(t, patience)))
+	requireGranted(t, waiting)
+	require.Equal(t, []int{part[7]}, g.Chosen())
+	require.Empty(t, standsIn(t, client, many))
+
+	g = joinAny(t, s, 100, places(s, many)...)
+	require.NotEqual(t, part, standsIn(t, client, many))
+	require.Len(t, g.Chosen(), 100)
+	g.Abandon()
+	_, err := fairqueue.JoinAny(within(t, patience), s, 129, places(s, many)...)
+	var tooMany *fairqueue.TooManyError
+	require.ErrorAs(t, err, &tooMany)
+	require.Equal(t, fairqueue.TooManyError{Places: 129, Limit: 127}, *tooMany)
+}
+
+func TestWhoWaitsForAPartFindsWhatBecomesFreeElsewhere(t *testing.T) {
+	for name, test := range map[string]struct {
+		many int
+		opts []embedtest.Option
+	}{
+		"very many":     {many: 130},
+		"a lower limit": {many: 40, opts: []embedtest.Option{embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxTxnOps = 16 })}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t, test.opts...)
+			client := c.Client(t)
+			s, other := open(t, client), open(t, client)
+			held := holdAll(t, other, places(other, test.many))
+			all := make([]fairqueue.Place, test.many)
+			for i := range all {
+				all[i] = fairqueue.Place{Queue: fairqueue.New(s, fmt.Sprint("g/", i), fairqueue.WithRecheck(50*time.Millisecond)), Mode: fairqueue.Exclusive}
+			}
+			g := joinAny(t, s, 2, all...)
+			part := standsIn(t, client, test.many)
+			require.Less(t, len(part), test.many)
+			waiting := waitGroup(t, within(t, patience), g)
+			var elsewhere []int
+			for i := 0; len(elsewhere) < 2; i++ {
+				if !slices.Contains(part, i) {
+					require.NoError(t, held[i].Leave(within(t, patience)))
+					elsewhere = append(elsewhere, i)
+				}
+			}
+			requireGranted(t, waiting)
+			require.Equal(t, elsewhere, g.Chosen())
+			require.Len(t, keysUnder(t, client, "g"), test.many, "it stands nowhere else any more")
+			require.NoError(t, g.Leave(within(t, patience)))
+		})
+	}
 }

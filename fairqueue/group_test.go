@@ -192,7 +192,7 @@ func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
 	before := storeRevision(t, client)
 	for _, err := range []error{
 		errorOf(fairqueue.JoinAll(within(t, patience), s, places(s, 129)...)),
-		errorOf(fairqueue.JoinAny(within(t, patience), s, 1, places(s, 129)...)),
+		errorOf(fairqueue.JoinAny(within(t, patience), s, 129, places(s, 130)...)),
 		errorOf(fairqueue.TryAny(within(t, patience), s, 129, places(s, 129)...)),
 	} {
 		var tooMany *fairqueue.TooManyError

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -91,7 +92,13 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	if !told { // more than a transaction can carry
 		then = then[:len(tickets)]
 	}
-	response, seen, found, err := create(ctx, tickets, false, session.Transaction{If: conditions, Then: then})
+	creation := session.Transaction{If: conditions, Then: then}
+	response, seen, found, err := create(ctx, tickets, false, creation)
+	if told && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
+		rename(tickets)
+		told, creation.Then = false, then[:len(tickets)]
+		response, seen, found, err = create(ctx, tickets, false, creation)
+	}
 	if errors.Is(err, ErrBusy) {
 		err = ErrGone // nothing but their own keys could be in the way
 	}
@@ -116,6 +123,15 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	return nil
 }
 
+// rename prepares tickets of a group for another attempt, after one that etcd has refused and that has freed
+// their names.
+func rename(tickets []*Ticket) {
+	for _, t := range tickets {
+		again := t.queue.newTicket(t.session, t.mode, joinOptions{})
+		t.slot, t.me, t.unanswered = again.slot, again.me, 0
+	}
+}
+
 // tell lets tickets that have just been created hear what was read with their start.
 func tell(tickets []*Ticket, lists []list, revision int64) {
 	for _, t := range tickets {
@@ -137,30 +153,19 @@ func tell(tickets []*Ticket, lists []list, revision int64) {
 
 // askTogether looks for many tickets at once, since their join could not tell.
 func askTogether(ctx context.Context, tickets []*Ticket) error {
-	for rest := tickets; len(rest) > 0; {
-		var reads []clientv3.Op
-		var counts []int
-		for _, t := range rest {
-			questions := t.questions(1, false)
-			if len(reads)+len(questions) > maxOperations {
-				break
-			}
-			reads, counts = append(reads, questions...), append(counts, len(questions))
-		}
-		lists, revision, err := read(ctx, tickets[0].session, reads...)
-		if err != nil {
-			abandon(tickets)
-			return err
-		}
-		for i, count := range counts {
-			t := rest[i]
-			t.seen = revision
-			t.hear(t.queue.space.decide(t.me, t.mode, t.me.revision, answerOf(lists[:count], revision)))
-			lists = lists[count:]
-		}
-		rest = rest[len(counts):]
+	questions := make([][]clientv3.Op, len(tickets))
+	for i, t := range tickets {
+		questions[i] = t.questions(1, false)
 	}
-	return nil
+	err := readEach(ctx, tickets[0].session, questions, func(i int, lists []list, revision int64) {
+		t := tickets[i]
+		t.seen = revision
+		t.hear(t.queue.space.decide(t.me, t.mode, t.me.revision, answerOf(lists, revision)))
+	})
+	if err != nil {
+		abandon(tickets)
+	}
+	return err
 }
 
 // start reads what may block t, the beginning of it in the order of keys, for the

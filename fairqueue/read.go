@@ -2,8 +2,11 @@ package fairqueue
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -28,6 +31,33 @@ func read(ctx context.Context, s *session.Session, reads ...clientv3.Op) (lists 
 		lists = append(lists, list{entriesOf(r.Kvs), r.More, r.Count})
 	}
 	return lists, answer.Header.Revision, nil
+}
+
+// readEach asks several questions, of a few reads each, as many in a request as etcd lets a transaction carry.
+// What answer is told of each, in order, was true at one revision.
+func readEach(ctx context.Context, s *session.Session, questions [][]clientv3.Op, answer func(i int, lists []list, revision int64)) error {
+	room := maxOperations
+	for next := 0; next < len(questions); {
+		reads := slices.Clone(questions[next])
+		end := next + 1
+		for ; end < len(questions) && len(reads)+len(questions[end]) <= room; end++ {
+			reads = append(reads, questions[end]...)
+		}
+		lists, revision, err := read(ctx, s, reads...)
+		switch {
+		case errors.Is(err, rpctypes.ErrTooManyOps) && end > next+1:
+			room = len(reads) / 2
+			continue
+		case err != nil:
+			return err
+		}
+		for ; next < end; next++ {
+			count := len(questions[next])
+			answer(next, lists[:count], revision)
+			lists = lists[count:]
+		}
+	}
+	return nil
 }
 
 func entriesOf(kvs []*mvccpb.KeyValue) []entry {

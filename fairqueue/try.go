@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -51,7 +52,12 @@ func takeFree(ctx context.Context, s *session.Session, places []Place, free []in
 	if !plain || len(conditions) > maxPlaces {
 		return joinOrLeave(ctx, tickets)
 	}
-	if _, _, _, err := create(ctx, tickets, true, session.Transaction{If: conditions, Then: then}); err != nil {
+	_, _, _, err := create(ctx, tickets, true, session.Transaction{If: conditions, Then: then})
+	if len(conditions) > len(tickets) && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
+		rename(tickets)
+		return joinOrLeave(ctx, tickets)
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, t := range tickets {
@@ -72,25 +78,25 @@ func freePlaces(ctx context.Context, s *session.Session, places []Place) (free [
 	for _, limit := range []int64{1, 0} {
 		asked := unsure
 		unsure = nil
-		for len(asked) > 0 {
-			batch := asked[:min(len(asked), maxOperations/2)]
-			asked = asked[len(batch):]
-			states, err := inquire(ctx, s, places, batch, limit)
-			if err != nil {
-				return nil, false, err
+		questions := make([][]clientv3.Op, len(asked))
+		for i, index := range asked {
+			questions[i] = places[index].question(limit)
+		}
+		err := readEach(ctx, s, questions, func(i int, lists []list, _ int64) {
+			index := asked[i]
+			switch state := places[index].state(lists); {
+			case state == taken:
+			case state == empty:
+				free = append(free, index)
+			case limit > 0:
+				unsure = append(unsure, index) // who knows what is behind
+			default:
+				plain = false
+				free = append(free, index)
 			}
-			for i, index := range batch {
-				switch {
-				case states[i] == taken:
-				case states[i] == empty:
-					free = append(free, index)
-				case limit > 0:
-					unsure = append(unsure, index) // who knows what is behind
-				default:
-					plain = false
-					free = append(free, index)
-				}
-			}
+		})
+		if err != nil {
+			return nil, false, err
 		}
 	}
 	return free, plain, nil
@@ -105,35 +111,27 @@ const (
 	inhabited            // only by what is not, as far as the answer goes
 )
 
-func inquire(ctx context.Context, s *session.Session, places []Place, batch []int, limit int64) ([]placeState, error) {
-	var reads []clientv3.Op
-	for _, index := range batch {
-		p := places[index]
-		for _, span := range p.Queue.space.blocking(p.Mode) {
-			reads = append(reads, clientv3.OpGet(span.first,
-				append(p.Mode.readOptions(false), clientv3.WithRange(span.end), clientv3.WithLimit(limit))...))
-		}
+// question reads up to limit keys of each span in which something may be in the way.
+func (p Place) question(limit int64) (reads []clientv3.Op) {
+	for _, span := range p.Queue.space.blocking(p.Mode) {
+		reads = append(reads, clientv3.OpGet(span.first,
+			append(p.Mode.readOptions(false), clientv3.WithRange(span.end), clientv3.WithLimit(limit))...))
 	}
-	lists, _, err := read(ctx, s, reads...)
-	if err != nil {
-		return nil, err
-	}
-	states := make([]placeState, len(batch))
-	for i, index := range batch {
-		p := places[index]
-		states[i] = empty
-		for range p.Queue.space.blocking(p.Mode) {
-			for _, e := range lists[0].entries {
-				if p.Queue.space.blocks(e, p.Mode) {
-					states[i] = taken
-				} else if states[i] == empty {
-					states[i] = inhabited
-				}
+	return reads
+}
+
+// state is what the answer to that tells.
+func (p Place) state(lists []list) placeState {
+	state := empty
+	for _, l := range lists {
+		for _, e := range l.entries {
+			if p.Queue.space.blocks(e, p.Mode) {
+				return taken
 			}
-			lists = lists[1:]
+			state = inhabited
 		}
 	}
-	return states, nil
+	return state
 }
 
 // joinOrLeave tries where it cannot be a condition that nothing is in the way. Only if

@@ -7,7 +7,7 @@ import (
 )
 
 // A request to etcd is at most 1.5 MiB large, unless etcd was started with another --max-request-bytes. What is
-// written below these limits fits: one value, or the owners of 128 tickets with the longest names of etcdlock.
+// written below these limits fits: one value, or the owners of 127 tickets with the longest names of etcdlock.
 const (
 	largestValue = 1 << 20
 	longestLabel = 512

@@ -129,15 +129,22 @@ func (t *Ticket) unchanged(ctx context.Context, least int64) (bool, error) {
 		clientv3.OpGet(t.me.key, t.mode.readOptions(true)...),
 		clientv3.OpGet(t.nearest.key, t.mode.readOptions(true)...),
 	}
-	others := t.others[:min(len(t.others), maxOperations-len(reads))]
-	for _, other := range others {
-		reads = append(reads, clientv3.OpGet(other.me.key, clientv3.WithKeysOnly(), clientv3.WithSerializable()))
+	questions := [][]clientv3.Op{reads}
+	for _, other := range t.others {
+		questions = append(questions, []clientv3.Op{clientv3.OpGet(other.me.key, clientv3.WithKeysOnly(), clientv3.WithSerializable())})
 	}
-	lists, revision, err := read(ctx, t.session, reads...)
-	for i, other := range others {
-		if err == nil && revision >= t.me.revision && (len(lists[2+i].entries) == 0 || !lists[2+i].entries[0].is(other.me)) {
-			return false, ErrGone // without it the rest is of no use
+	var lists []list
+	var revision int64
+	lost := false // one of the others, without which the rest is of no use
+	err := readEach(ctx, t.session, questions, func(i int, answer []list, at int64) {
+		if i == 0 {
+			lists, revision = answer, at
+		} else if at >= t.me.revision && (len(answer[0].entries) == 0 || !answer[0].entries[0].is(t.others[i-1].me)) {
+			lost = true
 		}
+	})
+	if err == nil && lost {
+		return false, ErrGone
 	}
 	if err != nil || revision < max(least, t.me.revision) || len(lists[0].entries) == 0 || !lists[0].entries[0].is(t.me) || !lists[1].contains(t.nearest) {
 		return false, err
