@@ -41,6 +41,7 @@ type coalescer struct {
 	unanswered int            // requests, overdue or not
 	apart      map[string]int // how many wait with each Apart
 	blocked    int            // how many of those have to wait for another request than the first of them
+	alone      int            // transactions in flight from which on others collect
 	limit      int            // of transactions in a request; less than usual where etcd allows less
 	operations int            // that etcd allows a transaction
 	timer      *time.Timer    // runs while anything waits; nil until something has
@@ -61,7 +62,7 @@ type coalescers struct{ writes, reads, local coalescer }
 
 func (all *coalescers) init(s *Session) {
 	for _, c := range []*coalescer{&all.writes, &all.reads, &all.local} {
-		c.session, c.limit, c.operations = s, batchLimit, operationLimit
+		c.session, c.alone, c.limit, c.operations = s, aloneLimit, batchLimit, operationLimit
 		c.reads = c != &all.writes
 		c.apart = make(map[string]int)
 	}
@@ -84,34 +85,60 @@ func (c *coalescer) attempt(ctx context.Context, t Transaction, doubts int, limi
 	}
 	p := &pending{
 		Transaction: t, moment: t.Epoch.moment(), doubts: doubts,
-		session: c.session, limit: limit, done: make(chan struct{}), began: time.Now(),
+		session: c.session, limit: limit, began: time.Now(),
 	}
-	c.enqueue(p)
+	if r := c.enqueue(p); r != nil {
+		return c.sendAlone(ctx, p, r)
+	}
 	c.flush(false)
 	return c.wait(ctx, p)
 }
 
-// enqueue sends p at once if nothing is to be gained by waiting.
-func (c *coalescer) enqueue(p *pending) {
-	c.mu.Lock()
-	c.dropOverdue()
-	if p.Alone || c.carried < aloneLimit && len(c.waiting) == 0 || p.depth() > c.largest() || p.size() > bytesLimit {
-		r := c.take([]*pending{p})
-		c.mu.Unlock()
-		c.start(r)
-		return
+// sendAlone makes a request of p alone, in the goroutine of its caller. So it ends with the caller's context: to
+// wait in another goroutine, as shared requests do, costs a tenth of a round trip.
+func (c *coalescer) sendAlone(ctx context.Context, p *pending, r *request) (o outcome) {
+	if p.Grace {
+		graced, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		defer context.AfterFunc(ctx, func() { time.AfterFunc(grace-time.Since(p.began), cancel) })()
+		ctx = graced
 	}
+	o.timedOut, o.err = attempt(ctx, c.session.ctx, p.limit, func(ctx context.Context) (err error) {
+		o.answer, err = p.send(ctx)
+		return err
+	})
+	c.answered(r)
+	c.flush(false)
+	return o
+}
+
+// send makes a request of p.
+func (p *pending) send(ctx context.Context) (*clientv3.TxnResponse, error) {
+	only := p.Transaction
+	only.If = p.conditions()
+	return p.session.send(ctx, only)
+}
+
+// enqueue has p wait for others, or returns its request if nothing is to be gained by waiting.
+func (c *coalescer) enqueue(p *pending) *request {
+	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.dropOverdue()
+	if p.Alone || c.carried < c.alone && len(c.waiting) == 0 || p.depth() > c.largest() || p.size() > bytesLimit {
+		return c.take([]*pending{p})
+	}
+	p.done = make(chan struct{})
 	c.waiting = append(c.waiting, p)
 	c.count(p, 1)
 	if len(c.waiting) > 1 {
-		return
+		return nil
 	}
 	if c.timer == nil {
 		c.timer = time.AfterFunc(overdue, func() { c.flush(true) })
 	} else {
 		c.timer.Reset(overdue)
 	}
+	return nil
 }
 
 // flush sends requests for as long as it is time for one. Late says that nothing is to wait any longer.
@@ -153,7 +180,10 @@ func (c *coalescer) next(late bool) *request {
 		c.timer.Stop()
 	}
 	slices.SortStableFunc(carry, func(a, b *pending) int { return min(len(a.Apart), 1) - min(len(b.Apart), 1) })
-	return c.take(carry)
+	r := c.take(carry)
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.wanted.Store(int32(len(carry)))
+	return r
 }
 
 // ready reports whether it is time to send: when nothing is in flight, or as many wait as are in flight, so
@@ -182,8 +212,6 @@ func (c *coalescer) count(p *pending, change int) {
 // take counts a request as in flight.
 func (c *coalescer) take(carry []*pending) *request {
 	r := &request{sent: time.Now(), carry: carry}
-	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.wanted.Store(int32(len(carry)))
 	c.inFlight = append(c.inFlight, r)
 	c.carried += len(carry)
 	c.unanswered++
@@ -241,9 +269,7 @@ func (c *coalescer) send(r *request) {
 // or if etcd allows fewer operations than usual.
 func (c *coalescer) sendAll(ctx context.Context, carry []*pending) ([]*clientv3.TxnResponse, error) {
 	if len(carry) == 1 {
-		only := carry[0].Transaction
-		only.If = carry[0].conditions()
-		answer, err := c.session.send(ctx, only)
+		answer, err := carry[0].send(ctx)
 		return []*clientv3.TxnResponse{answer}, err
 	}
 	room := operationLimit

@@ -33,7 +33,7 @@ type Transaction struct {
 	// for what cleans up.
 	Grace bool
 
-	// Late is called once if the caller's context ended while an attempt was in flight, for which
+	// Late is called once if the caller's context ended while a shared request was in flight, for which
 	// the error of Commit satisfies [InFlight]. It gets the answer, or an error if there was none within
 	// a second, and the number of attempts before that one that were not answered. It may be called
 	// before Commit returns. It is not called after the end of the session. It must not block.
@@ -53,7 +53,8 @@ type Transaction struct {
 // Transactions that only read, without a condition, share requests among themselves, so that they are no
 // raft entries; so do those that any member may answer. A single read is a plain range.
 //
-// An attempt that writes is not cancelled when ctx ends, since its answer leaves no doubt: see Late.
+// A shared request is not cancelled when ctx ends, since its answer leaves no doubt: see Late. A
+// transaction that is alone ends with ctx.
 // Doubts is the number of attempts that were sent and not answered, that one apart: each may have
 // taken effect, or may yet. Requests that etcd's client repeats by itself are not among them. Values
 // of ctx do not travel with the request. Safe for concurrent use.

@@ -28,11 +28,20 @@ func creation(s *session.Session, key string) session.Transaction {
 	}
 }
 
-// held keeps requests that create a key until they are released; everything else is answered.
+// held keeps requests until they are released, also those whose callers have left.
 func held(release <-chan struct{}) fate {
 	return func(ctx context.Context, do func() error) error {
-		<-release
-		return do()
+		done := make(chan error, 1)
+		go func() {
+			<-release
+			done <- do()
+		}()
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -260,6 +269,7 @@ func TestAnAnswerThatComesLateIsTold(t *testing.T) {
 		t.Run(answered.String(), func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
 				s := open(t, f)
+				s.ShareAll()
 				f.set(func(f *fake) { f.txn = late(answered) })
 				told := make(chan error, 1)
 				mine := creation(s, "key")
@@ -292,6 +302,7 @@ func TestAnAnswerThatComesLateIsTold(t *testing.T) {
 func TestALateAnswerComesWithTheDoubtsBeforeIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
+		s.ShareAll()
 		var attempts atomic.Int64
 		ctx, cancel := context.WithCancel(context.Background())
 		f.set(func(f *fake) {
@@ -319,6 +330,7 @@ func TestAnOutcomeThatIsLeftToLateStaysThereWhenTheSessionIsLost(t *testing.T) {
 		start := time.Now()
 		var suspended atomic.Int64
 		s := open(t, f, session.WithClock(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
+		s.ShareAll()
 		f.set(func(f *fake) { f.txn = late(300 * time.Millisecond) })
 		ctx, cancel := context.WithCancel(context.Background())
 		mine := creation(s, "key")

@@ -11,8 +11,8 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// A caller gives up a request that creates a key. The session waits for the answer, and, if there is none, begins
-// an epoch in which that request cannot take effect any more.
+// A caller gives up a request that creates a key. The session begins an epoch in which that request
+// cannot take effect any more.
 func ExampleSession_Epoch() {
 	cluster, s, stop := opened()
 	defer stop()
@@ -32,14 +32,16 @@ func ExampleSession_Epoch() {
 		Then:  []clientv3.Op{clientv3.OpPut("locks/orders/a", "", clientv3.WithLease(s.Lease()))},
 		Else:  []clientv3.Op{epoch.Read()},
 		Epoch: epoch,
-		Late: func(_ *clientv3.TxnResponse, _ int, err error) {
-			fmt.Println("late:", err)
+		Late: func(*clientv3.TxnResponse, int, error) { // if it shared a request, which goes on
 			epoch.Doubt("locks/orders/a", func() { close(freed) })
 		},
 	}
 	before := epoch.Now()
-	_, _, err := s.Commit(ctx, create)
-	fmt.Println(err, session.InFlight(err))
+	_, doubts, err := s.Commit(ctx, create)
+	fmt.Println(err, session.InFlight(err), doubts)
+	if !session.InFlight(err) {
+		epoch.Doubt("locks/orders/a", func() { close(freed) })
+	}
 	<-freed
 	held.Heal() // too late
 
@@ -53,8 +55,7 @@ func ExampleSession_Epoch() {
 	fmt.Println(answer.Succeeded, moved, err)
 	fmt.Println(epoch.Checked(), epoch.Denies(context.Background()))
 	// Output:
-	// context canceled true
-	// late: context deadline exceeded
+	// context canceled false 1
 	// false true <nil>
 	// true false
 }

@@ -30,3 +30,6 @@ func SystemClock() func() time.Duration { return systemClock() }
 
 // AloneLimit is how many transactions may be under way before others collect.
 const AloneLimit = aloneLimit
+
+// ShareAll makes s send everything as shared requests, also what is alone.
+func (s *Session) ShareAll() { s.coalescers.writes.alone = 0 }
