@@ -18,6 +18,11 @@ var errCrowded = errors.New("too many calls that were given up have not been ans
 func (s *Session) unsettled(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.count(n)
+}
+
+// count is unsettled for a caller that has locked mu.
+func (s *Session) count(n int) {
 	s.underWay += n
 	if s.underWay >= unsettledLimit && s.room == nil {
 		s.room = make(chan struct{})

@@ -29,10 +29,11 @@ type Epoch struct {
 	revision atomic.Int64 // mod revision of the key, 0 while it is not there
 	denied   atomic.Bool
 
-	mu      sync.Mutex
-	doubts  []doubt
-	ending  bool          // a goroutine is at work on doubts
-	arrived chan struct{} // tells that goroutine of another doubt
+	mu       sync.Mutex
+	doubts   []doubt
+	arrivals int           // of doubts that have not been taken; they count as unsettled
+	ending   bool          // a goroutine is at work on doubts
+	arrived  chan struct{} // tells that goroutine of another doubt
 }
 
 // doubt is a name whose key may exist, or may yet be created.
@@ -44,6 +45,9 @@ type doubt struct {
 }
 
 const (
+	// epochsLimit is how many epochs a session remembers.
+	epochsLimit = 1024
+
 	firstLook = 250 * time.Millisecond
 	longLook  = 10 * time.Second
 )
@@ -55,6 +59,11 @@ func (s *Session) Epoch(keys ...string) *Epoch {
 	var e *Epoch
 	for _, key := range keys {
 		if e = s.epochs[key]; e == nil {
+			if len(s.epochs) == epochsLimit {
+				// Those in use go on, each with the requests that were made in it. Another of the same key learns
+				// from etcd what it has to know.
+				clear(s.epochs)
+			}
 			e = &Epoch{session: s, key: key, arrived: make(chan struct{}, 1)}
 			s.epochs[key] = e
 		}
@@ -151,6 +160,8 @@ func (e *Epoch) Doubt(key string, free func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.doubts = append(e.doubts, doubt{key: key, free: free, since: now, next: now})
+	e.arrivals++
+	s.count(1)
 	if !e.ending {
 		e.ending = true
 		s.spawn(e.end)
@@ -162,29 +173,30 @@ func (e *Epoch) Doubt(key string, free func()) {
 	}
 }
 
-// take takes all doubts. Without any the goroutine that asks is signed off.
-func (e *Epoch) take() []doubt {
+// take takes all doubts, and tells how many of them have not been taken before. Without any the goroutine that asks is
+// signed off.
+func (e *Epoch) take() (doubts []doubt, arrivals int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	taken := e.doubts
-	e.doubts, e.ending = nil, len(taken) > 0
-	return taken
+	doubts, arrivals = e.doubts, e.arrivals
+	e.doubts, e.arrivals, e.ending = nil, 0, len(doubts) > 0
+	return doubts, arrivals
 }
 
-// end ends doubts until there are none or the session ends.
+// end ends doubts until there are none or the session ends. Those that cannot be ended at the first try count as
+// unsettled no longer: somebody may have to grant a permission first.
 func (e *Epoch) end(ctx context.Context) {
-	for doubts := e.take(); len(doubts) > 0; doubts = e.take() {
+	for doubts, arrivals := e.take(); len(doubts) > 0; doubts, arrivals = e.take() {
+		var err error
 		if e.Checked() {
-			e.session.unsettled(len(doubts))
-			left, err := e.settle(ctx, doubts)
-			e.session.settled(len(doubts))
-			if err == nil {
-				continue
-			}
-			doubts = left
-			if ctx.Err() == nil {
-				e.session.logger.Warn("removing keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
-			}
+			doubts, err = e.settle(ctx, doubts)
+		}
+		e.session.settled(arrivals)
+		if len(doubts) == 0 {
+			continue
+		}
+		if err != nil && ctx.Err() == nil {
+			e.session.logger.Warn("removing keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
 		}
 		e.observe(ctx, doubts)
 		if ctx.Err() != nil {

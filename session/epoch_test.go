@@ -409,3 +409,63 @@ func TestARequestMadeAgainBelongsToTheEpochOfTheFirst(t *testing.T) {
 		require.False(t, f.exists("key"))
 	})
 }
+
+// What is in doubt while etcd does not answer at all is limited, however many calls give up.
+func TestDoubtsThatCannotBeEndedYetAreFew(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = lost })
+		var begun, freed atomic.Int64
+		end := time.Now().Add(time.Minute)
+		const callers = 200
+		for range callers {
+			go func() {
+				for time.Now().Before(end) {
+					ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+					if s.Admit(ctx) == nil {
+						key := fmt.Sprint("key", begun.Add(1))
+						mine := creation(s, key)
+						mine.Late = func(*clientv3.TxnResponse, int, error) {
+							s.Epoch(epochKey).Doubt(key, func() { freed.Add(1) })
+						}
+						_, _, err := s.Commit(ctx, mine)
+						if !session.InFlight(err) {
+							freed.Add(1) // it was never sent
+						}
+					}
+					cancel()
+				}
+			}()
+		}
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, begun.Load()-freed.Load(), int64(session.UnsettledLimit+callers))
+		f.set(func(f *fake) { f.txn = nil })
+		time.Sleep(time.Minute)
+		require.Equal(t, begun.Load(), freed.Load())
+		require.Zero(t, s.Unsettled())
+		require.NoError(t, s.Admit(context.Background()))
+	})
+}
+
+// The table must not grow with the number of queues ever used.
+func TestEpochsThatAreForgottenAreFoundAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.put("other", s.Lease())
+		freed := make(chan struct{})
+		first := s.Epoch(epochKey)
+		first.Doubt("key", func() { close(freed) })
+		<-freed
+		for n := range 10_000 {
+			s.Epoch(fmt.Sprint("queue", n, epochKey))
+		}
+		require.LessOrEqual(t, s.Epochs(), 1024)
+		again := s.Epoch(epochKey)
+		require.NotSame(t, first, again)
+		freed = make(chan struct{})
+		again.Doubt("other", func() { close(freed) })
+		<-freed
+		require.False(t, f.exists("other"))
+		require.Equal(t, first.Now(), again.Now(), "what the second one has sent belonged to no epoch of the first")
+	})
+}
