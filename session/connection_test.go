@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -67,6 +69,9 @@ func TestErrorOfCreationTellsWhatIsWrongWithTheConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.cfg.Logger = zap.NewNop()
+			test.cfg.DialOptions = []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{ // so that it stays as it is
+				Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour}, MinConnectTimeout: time.Hour,
+			})}
 			client, err := clientv3.New(test.cfg)
 			require.NoError(t, err)
 			defer client.Close()

@@ -340,7 +340,10 @@ func TestForbiddenKeyDoesNotKeepTheOthersInEtcd(t *testing.T) {
 	cluster := startEtcd(t)
 	client := cluster.Client(t)
 	s := create(t, client)
-	first := cluster.Hold("Txn", embedtest.Once()) // so that the rest go together
+	// So that the rest go together.
+	first := cluster.Hold("Txn", embedtest.Once(), embedtest.When(func(message any) bool {
+		return touches(message.(*etcdserverpb.TxnRequest), "key0")
+	}))
 	forbidden := cluster.Refuse("Txn", rpctypes.ErrPermissionDenied, embedtest.When(func(message any) bool {
 		return touches(message.(*etcdserverpb.TxnRequest), "key1")
 	}))

@@ -33,6 +33,7 @@ const AloneLimit = aloneLimit
 
 // ShareAll makes s send everything as shared requests, also what is alone.
 func (s *Session) ShareAll() { s.coalescers.writes.alone = 0 }
+
 // Epochs counts the epochs that the session remembers.
 func (s *Session) Epochs() int {
 	s.mu.Lock()
