@@ -104,8 +104,23 @@ func (t Transaction) size() (bytes int) {
 	return bytes
 }
 
-// send makes one request.
+// send makes one request, and takes in what its answer tells of the cluster.
 func (s *Session) send(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {
+	least := int64(0)
+	if t.quorum() {
+		least = s.history.known()
+	}
+	answer, err := s.request(ctx, t)
+	if err == nil {
+		err = s.heard(answer.Header, least)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+func (s *Session) request(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {
 	if t.reads() && len(t.Then) == 1 {
 		answer, err := s.client.Do(ctx, t.Then[0])
 		if err != nil {

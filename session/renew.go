@@ -109,7 +109,7 @@ func (s *Session) renew(ctx context.Context) error {
 	defer s.running.Done()
 
 	sent := s.now()
-	ttl, err := keepAliveOnce(ctx, s.client, s.lease)
+	header, ttl, err := keepAliveOnce(ctx, s.client, s.lease)
 	if err == nil && ttl <= 0 {
 		err = rpctypes.ErrLeaseNotFound // how the server says it
 	}
@@ -120,6 +120,7 @@ func (s *Session) renew(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+	s.heardRenewal(header)
 	s.extend(sent, time.Duration(ttl)*time.Second)
 	return s.Err()
 }
@@ -127,7 +128,7 @@ func (s *Session) renew(ctx context.Context) error {
 // keepAliveOnce is what the client's method of that name does, with one request and at the price of
 // one: for a stream the client authenticates anew, and for a call it does not. The method is one
 // of streams, but a call is a stream of one request and one answer, so etcd cannot tell.
-func keepAliveOnce(ctx context.Context, c *clientv3.Client, lease clientv3.LeaseID) (ttl int64, err error) {
+func keepAliveOnce(ctx context.Context, c *clientv3.Client, lease clientv3.LeaseID) (header *etcdserverpb.ResponseHeader, ttl int64, err error) {
 	if conn := c.ActiveConnection(); conn != nil {
 		call, end := context.WithCancel(ctx)
 		defer end()
@@ -140,15 +141,15 @@ func keepAliveOnce(ctx context.Context, c *clientv3.Client, lease clientv3.Lease
 				}
 			}))
 		if status.Code(err) != codes.Canceled || ctx.Err() != nil {
-			return answer.TTL, clientv3.ContextError(ctx, err)
+			return answer.Header, answer.TTL, clientv3.ContextError(ctx, err)
 		}
 		// A member that is being stopped, or etcd's own proxy, which ends a stream when it has no more requests.
 	}
 	answer, err := c.KeepAliveOnce(ctx, lease)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	return answer.TTL, nil
+	return answer.ResponseHeader, answer.TTL, nil
 }
 
 // extend notes an answered renewal, unless it came too late to matter.

@@ -45,6 +45,8 @@ type Session struct {
 
 	running sync.WaitGroup // the session's own goroutines
 
+	history history
+
 	coalescers coalescers
 	turns      chan struct{} // has room for those of InTurn
 
@@ -119,7 +121,9 @@ func create(ctx, life context.Context, c *clientv3.Client, o options, last *atom
 			return nil, err
 		}
 		if o.now() < sent+ttl-margin {
-			return start(c, granted.ID, ttl, margin, sent, o), nil
+			s := start(c, granted.ID, ttl, margin, sent, o)
+			_ = s.heard(granted.ResponseHeader, 0) // which can be no news yet
+			return s, nil
 		}
 	}
 }

@@ -66,6 +66,9 @@ func (s *Session) Watch(ctx context.Context, limit time.Duration, name, key stri
 	created, ok := <-w.Events
 	inTime := tooLong.Stop()
 	err := created.Err()
+	if err == nil {
+		err = s.heard(created.Header, 0)
+	}
 	stands := inTime && ok && err == nil
 	if given() && stands && s.ctx.Err() == nil {
 		w.From = created.Header.Revision

@@ -1,0 +1,183 @@
+package session_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/session"
+)
+
+// looking is a read that any member answers for itself.
+func looking(key string) session.Transaction {
+	return session.Transaction{Then: []clientv3.Op{clientv3.OpGet(key, clientv3.WithSerializable())}}
+}
+
+// writing makes a revision.
+func writing(key string) session.Transaction {
+	return session.Transaction{Then: []clientv3.Op{clientv3.OpPut(key, "")}}
+}
+
+// commit returns the revision that the answer shows.
+func commit(t *testing.T, s *session.Session, transaction session.Transaction) int64 {
+	t.Helper()
+	answer, _, err := s.Commit(t.Context(), transaction)
+	require.NoError(t, err)
+	return answer.Header.Revision
+}
+
+// Whatever a session hears first of a cluster that has gone back ends it.
+func TestASessionIsLostWhenItsClusterGoesBack(t *testing.T) {
+	const older, other = "etcd went back from revision ", "another cluster answers: "
+	ctx := context.Background()
+	restore := func(options ...embedtest.RestoreOption) func(*embedtest.Cluster, *embedtest.Snapshot) error {
+		return func(c *embedtest.Cluster, s *embedtest.Snapshot) error { return c.Restore(ctx, s, options...) }
+	}
+	wipe := func(options ...embedtest.RestoreOption) func(*embedtest.Cluster, *embedtest.Snapshot) error {
+		return func(c *embedtest.Cluster, _ *embedtest.Snapshot) error { return c.Wipe(ctx, options...) }
+	}
+	hear := map[string]func(t *testing.T, s *session.Session) error{
+		"a renewal": func(t *testing.T, s *session.Session) error {
+			_ = s.Renew(t.Context())
+			<-s.Done() // the quorum may have been asked
+			return s.Err()
+		},
+		"a write": func(t *testing.T, s *session.Session) error {
+			_, doubts, err := s.Commit(t.Context(), writing("k"))
+			require.NotZero(t, doubts, "it has been applied: %v", err)
+			require.True(t, session.Doubtful(err))
+			return err
+		},
+		"a read of the quorum": func(t *testing.T, s *session.Session) error {
+			_, _, err := s.Commit(t.Context(), session.Transaction{Then: []clientv3.Op{clientv3.OpGet("k")}})
+			return err
+		},
+		"a read of one member": func(t *testing.T, s *session.Session) error {
+			_, _, err := s.Commit(t.Context(), looking("k"))
+			return err
+		},
+		"a watch": func(t *testing.T, s *session.Session) error {
+			_, err := s.Watch(t.Context(), time.Minute, "", "k")
+			return err
+		},
+	}
+	for name, tt := range map[string]struct {
+		change func(*embedtest.Cluster, *embedtest.Snapshot) error
+		by     []string
+		told   string
+	}{
+		"restored":                {restore(), []string{"a renewal", "a write", "a read of the quorum"}, older},
+		"restored as another one": {restore(embedtest.NewClusterID()), []string{"a renewal", "a write", "a read of the quorum", "a read of one member", "a watch"}, other},
+		"wiped":                   {wipe(), []string{"a write", "a read of the quorum"}, older},
+		"wiped, the lease":        {wipe(), []string{"a renewal"}, "requested lease not found"},
+		"wiped for another one":   {wipe(embedtest.NewClusterID()), []string{"a write", "a read of the quorum", "a read of one member", "a watch"}, other},
+	} {
+		for _, by := range tt.by {
+			t.Run(name+", seen by "+by, func(t *testing.T) {
+				cluster := startEtcd(t)
+				s := create(t, cluster.Client(t), session.WithTTL(time.Hour))
+				snapshot, err := cluster.Snapshot(t.Context())
+				require.NoError(t, err)
+				for range 2 { // one will be made up for by a write
+					commit(t, s, writing("k"))
+				}
+				require.NoError(t, tt.change(cluster, snapshot))
+				err = hear[by](t, s)
+				require.ErrorIs(t, err, session.ErrLost)
+				require.ErrorContains(t, err, tt.told)
+				require.Error(t, s.Err())
+			})
+		}
+	}
+}
+
+// A member may know less than another for any time, and shows that in what it answers by itself.
+func TestASessionOutlastsAMemberThatIsBehind(t *testing.T) {
+	cluster := startEtcd(t, embedtest.WithSize(3))
+	s := create(t, cluster.Client(t), session.WithTTL(time.Hour))
+	behind := cluster.Members()[0]
+	if behind == cluster.Leader() {
+		behind = cluster.Members()[1]
+	}
+	behind.Isolate()
+	var highest int64
+	lower := false
+	for range 30 {
+		highest = max(highest, commit(t, s, writing("k")))
+		for range 3 {
+			lower = commit(t, s, looking("k")) < highest || lower
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_ = s.Renew(ctx) // of which that member may hear last
+		cancel()
+		w, err := s.Watch(t.Context(), 100*time.Millisecond, "", "k")
+		if err == nil {
+			lower = w.From < highest || lower
+			w.Stop()
+			s.LeaveStream(w.Stream) // for the next member
+		}
+	}
+	require.True(t, lower, "nothing was behind")
+	behind.Heal()
+	for range 30 {
+		commit(t, s, writing("k"))
+		require.NoError(t, s.Renew(t.Context()))
+		commit(t, s, looking("k"))
+	}
+	require.NoError(t, s.Err())
+}
+
+// A renewal's answer shows what the member knew when it was asked. If that is less than what the session has heard by
+// now, the quorum is asked, once.
+func TestARenewalThatShowsLessThanIsKnownMakesTheQuorumTell(t *testing.T) {
+	cluster := startEtcd(t)
+	s := create(t, cluster.Client(t), session.WithTTL(time.Hour))
+	index := cluster.AppliedIndex()
+	require.NoError(t, s.Renew(t.Context()))
+	require.Equal(t, index, cluster.AppliedIndex())
+
+	late := cluster.Hold("LeaseKeepAlive")
+	renewed := make(chan error, 1)
+	go func() { renewed <- s.Renew(t.Context()) }()
+	require.NoError(t, late.Wait(t.Context()))
+	commit(t, s, writing("k"))
+	late.Heal()
+	require.NoError(t, <-renewed)
+	until(t, func() bool { return cluster.AppliedIndex() == index+2 })
+	require.NoError(t, s.Renew(t.Context()))
+	commit(t, s, writing("k"))
+	require.Equal(t, index+3, cluster.AppliedIndex())
+	require.NoError(t, s.Err())
+}
+
+// Who may only use the keys of a lock hears of it too.
+func TestTheQuorumAnswersWithoutAnyPermission(t *testing.T) {
+	cluster := startEtcd(t, embedtest.WithAuth("secret", embedtest.User{Name: "nobody", Password: "nothing"}))
+	s := create(t, cluster.ClientAs(t, "nobody"), session.WithTTL(time.Hour))
+	snapshot, err := cluster.Snapshot(t.Context())
+	require.NoError(t, err)
+	put(t, cluster.Client(t), "k", clientv3.NoLease)
+	require.NoError(t, s.Renew(t.Context()))
+	require.NoError(t, cluster.Restore(t.Context(), snapshot))
+	// With the old token etcd waits for an index of the log that is lost. A stream gets a new one.
+	_, err = s.Watch(t.Context(), time.Minute, "", "k")
+	require.Error(t, err, "it may not")
+	_ = s.Renew(t.Context())
+	<-s.Done()
+	require.ErrorContains(t, s.Err(), "etcd went back from revision ")
+}
+
+// Who hears of a revision past the session.
+func TestASessionMayBeToldThatItsClusterWentBack(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		err := s.WentBack(12, 7)
+		require.ErrorIs(t, err, session.ErrLost)
+		require.ErrorContains(t, err, "etcd went back from revision 12 to 7")
+		require.Equal(t, err, s.Err())
+	})
+}
