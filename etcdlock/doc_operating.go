@@ -185,4 +185,20 @@
 //
 // etcd itself restores without --bump-revision, too; but then tokens start again where the snapshot was,
 // and stores refuse those who rightly hold.
+//
+// Users that run on while etcd goes back, because it was restored without --bump-revision or wiped and has its
+// addresses again, are told:
+//
+//	a session          lost with its next renewal (TTL/3), or with an earlier answer of the quorum, which each
+//	                   lock and release is; at the first answer at all if the cluster has another ID
+//	holds, waits       end with the session, with ErrLost and "etcd went back from revision 4711 to 42" or
+//	                   "another cluster answers"
+//	Keeper, Run        go on with a new session
+//	Observe, Sizes     how things stand, a vacancy included, within 15 s; then every change again
+//
+// The old lease is not renewed any more, and what it still holds in the restored data is free after a TTL.
+// Others may have brought etcd beyond the old revision before a session hears of it. Then the session is lost
+// with its next renewal only if its lease is not in the snapshot. Its holds and waits find out within 15 s
+// that their keys are gone.
+// A member that is merely behind ends no session.
 package etcdlock

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -20,7 +20,8 @@ import (
 // client is closed. It needs no ticket and, if the source is a Session or a Keeper, no live session.
 //
 // Trouble with etcd is not reported but waited out, and nothing is left out because of it,
-// unless the revisions in between have been compacted. An error is yielded, without tickets,
+// unless the revisions in between have been compacted, or etcd has gone back to an earlier one, as after
+// a restore: then what has changed is told within about 10 s. An error is yielded, without tickets,
 // if etcd refuses to be read or watched; Follow goes on trying, with pauses, unless the loop
 // is left.
 //
@@ -114,7 +115,11 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 	for response := created; ; {
 		if err := response.Err(); !ok || err != nil {
 			if response.CompactRevision > 0 {
-				return f.restart(ctx, client)
+				state, at, err := f.queue.list(ctx, client)
+				if err == nil {
+					f.restart(state, at)
+				}
+				return err
 			}
 			return cmp.Or(err, errEnded)
 		}
@@ -126,15 +131,12 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 		case response, ok = <-events:
 			silence.Stop()
 		case <-silence.C:
-			state, _, err := f.queue.list(ctx, client)
-			if err != nil {
-				return err
-			}
-			if !maps.EqualFunc(state, f.state, sameEntry) {
-				// The watch missed something, or is about to tell it. Another one tells
-				// what happened since, step by step.
+			complete, err := f.check(ctx, client)
+			if err == nil && !complete {
 				f.streams.LeaveStream(stream)
-				return nil
+			}
+			if err != nil || !complete {
+				return err
 			}
 			response, ok = clientv3.WatchResponse{}, true
 		}
@@ -143,18 +145,45 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 
 var errEnded = errors.New("the watch ended")
 
-// restart is for when history is no more: what is missing cannot be had.
-func (f *follower) restart(ctx context.Context, client *clientv3.Client) error {
+// check reports whether the watch has told everything. If not, it missed something or is about to tell it, and
+// another one tells what happened since, step by step; unless etcd has gone back.
+func (f *follower) check(ctx context.Context, client *clientv3.Client) (complete bool, err error) {
 	state, at, err := f.queue.list(ctx, client)
 	if err != nil {
-		return err
+		return false, err
 	}
+	continues := at >= f.at // than which no answer of the quorum was older
+	if continues && maps.EqualFunc(state, f.state, sameEntry) {
+		return true, nil
+	}
+	if continues {
+		if continues, err = f.continues(ctx, client); err != nil {
+			return false, err
+		}
+	}
+	if !continues {
+		f.restart(state, at)
+	}
+	return false, nil
+}
+
+// restart is for when what is missing cannot be had: history is no more, or has been another one.
+func (f *follower) restart(state map[string]Entry, at int64) {
 	changed := !maps.EqualFunc(state, f.state, sameEntry)
 	f.state, f.at = state, at
 	if changed {
 		f.tell(f.sorted(), nil)
 	}
-	return nil
+}
+
+// continues reports whether etcd has what follows on f. It has not if it was restored from a backup and has
+// come further again.
+func (f *follower) continues(ctx context.Context, client *clientv3.Client) (bool, error) {
+	kvs, _, err := f.queue.read(ctx, client, clientv3.WithRev(f.at))
+	if session.IsAnswer(err, rpctypes.ErrCompacted) || session.IsAnswer(err, rpctypes.ErrFutureRev) {
+		return false, nil
+	}
+	return maps.EqualFunc(f.queue.state(kvs), f.state, sameEntry), err
 }
 
 // apply takes events in, and yields once for each revision that changed something here.
@@ -191,65 +220,3 @@ func (f *follower) sorted() []Entry {
 func byRevision(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) }
 
 func sameEntry(a, b Entry) bool { return a.Revision == b.Revision && a.version == b.version }
-
-// client is the one to make requests with that need no session.
-func (q *Queue) client(ctx context.Context) (*clientv3.Client, error) {
-	needContext(ctx)
-	if q.source == nil {
-		panic("etcdlock: a queue is made with New")
-	}
-	if has, ok := q.source.(interface{ Client() *clientv3.Client }); ok {
-		return has.Client(), nil
-	}
-	s, err := q.source.Session(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.Client(), nil
-}
-
-// list reads the whole queue, at one revision.
-func (q *Queue) list(ctx context.Context, client *clientv3.Client) (map[string]Entry, int64, error) {
-	kvs, at, err := q.read(ctx, client)
-	return q.state(kvs), at, err
-}
-
-func (q *Queue) read(ctx context.Context, client *clientv3.Client) (kvs []*mvccpb.KeyValue, at int64, err error) {
-	all := q.space.all()
-	err = session.Retry(ctx, func(ctx context.Context) error {
-		answer, err := client.Get(ctx, all.first, clientv3.WithRange(all.end))
-		if err == nil {
-			kvs, at = answer.Kvs, answer.Header.Revision
-		}
-		return err
-	})
-	return kvs, at, session.Explain(client, err)
-}
-
-func (q *Queue) state(kvs []*mvccpb.KeyValue) map[string]Entry {
-	state := make(map[string]Entry, len(kvs))
-	for _, kv := range kvs {
-		if e, ok := q.entry(kv); ok {
-			state[e.Key] = e
-		}
-	}
-	return state
-}
-
-func (q *Queue) entry(kv *mvccpb.KeyValue) (Entry, bool) {
-	key := string(kv.Key)
-	mode, ok := q.space.mode(key)
-	e := Entry{Key: key, Revision: kv.CreateRevision, Mode: mode, Lease: clientv3.LeaseID(kv.Lease), Value: kv.Value, version: kv.ModRevision}
-	_, number, ours := q.space.parts(key)
-	e.Foreign = !ours
-	switch {
-	case ours && mode == permit:
-		e.Weight = number
-	case ours && mode == Candidate:
-		e.Priority = int(number)
-	}
-	if mode != Candidate {
-		e.Owner = parseOwner(kv.Value)
-	}
-	return e, ok
-}

@@ -240,3 +240,46 @@ func TestAFollowerSaysThatItMayNotLookAndGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// Whatever becomes of the data, a follower is told how things stand then, and goes on from there.
+func TestAFollowerBeginsAnewWhenEtcdGoesBack(t *testing.T) {
+	for name, back := range map[string]func(context.Context, *embedtest.Cluster, *embedtest.Snapshot) error{
+		"restored": func(ctx context.Context, c *embedtest.Cluster, s *embedtest.Snapshot) error { return c.Restore(ctx, s) },
+		"restored as another": func(ctx context.Context, c *embedtest.Cluster, s *embedtest.Snapshot) error {
+			return c.Restore(ctx, s, embedtest.NewClusterID())
+		},
+		"wiped": func(ctx context.Context, c *embedtest.Cluster, _ *embedtest.Snapshot) error { return c.Wipe(ctx) },
+	} {
+		for further, writes := range map[string]int{"less far": 0, "further than before": 20} {
+			t.Run(name+", "+further, func(t *testing.T) {
+				t.Parallel()
+				c := embedtest.Start(t)
+				client := c.Client(t)
+				put(t, client, "q/old")
+				told := follow(t, t.Context(), fairqueue.New(session.Keep(client), "q", fairqueue.WithRecheck(100*time.Millisecond)))
+				require.Len(t, told.next(t), 1)
+				snapshot, err := c.Snapshot(t.Context())
+				require.NoError(t, err)
+				for range 5 {
+					put(t, client, "q/new")
+					require.Len(t, told.next(t), 2)
+				}
+				looks := c.Hold("Range") // until all is done
+				require.NoError(t, back(t.Context(), c, snapshot))
+				for range writes {
+					put(t, client, "elsewhere")
+				}
+				looks.Heal()
+				left := map[string]int{"wiped": 0}
+				if name != "wiped" {
+					left[name] = 1
+				}
+				require.Len(t, told.next(t), left[name])
+				put(t, client, "q/next")
+				require.Len(t, told.next(t), left[name]+1)
+				remove(t, client, "q/next")
+				require.Len(t, told.next(t), left[name])
+			})
+		}
+	}
+}

@@ -523,5 +523,7 @@ func TestAnAnswerFromBeforeTheTicketEndsTheWait(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close(context.Background())
 	ticket := &Ticket{queue: New(s, "q"), session: s, mode: Exclusive, me: entry{key: "q/x1-0", revision: 100}, verdict: askFurther, seen: 100}
-	require.ErrorContains(t, ticket.Wait(context.Background()), "went back")
+	err = ticket.Wait(context.Background())
+	require.ErrorIs(t, err, session.ErrLost)
+	require.ErrorContains(t, err, "etcd went back from revision 100 to ")
 }

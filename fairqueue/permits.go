@@ -165,7 +165,7 @@ func (t *Ticket) count(ctx context.Context, least int64) error {
 			return err
 		case c.revision < max(least, t.me.revision):
 			if !local {
-				return fmt.Errorf("etcd went back from revision %d to %d", max(least, t.me.revision), c.revision)
+				return t.session.WentBack(max(least, t.me.revision), c.revision)
 			}
 			local = false
 			continue

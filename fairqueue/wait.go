@@ -177,7 +177,7 @@ func (t *Ticket) look(ctx context.Context, least int64) error {
 				break
 			}
 			if !local {
-				return fmt.Errorf("etcd went back from revision %d to %d", max(least, t.me.revision), a.revision)
+				return t.session.WentBack(max(least, t.me.revision), a.revision)
 			}
 			local = false
 		}

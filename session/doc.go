@@ -27,6 +27,9 @@
 //     key any more. What a doubt costs ends with it.
 //  8. A session has no more than about 128 requests under way for calls that have given up, and one
 //     for each call at most.
+//  9. A session is lost as soon as an answer shows that etcd went back, as after a restore from a backup:
+//     another cluster answers, or the quorum shows a lower revision than an answer that came before the
+//     request was sent. Each renewal compares. A member that is behind ends no session.
 //
 // # Not guaranteed
 //
@@ -42,6 +45,9 @@
 // Revoking a lease takes effect on the server at once, but this process learns
 // of it with its next request on that lease, at the latest with the next
 // renewal. The locks watch their own key for faster news.
+//
+// A cluster that went back and has more revisions than before when the session first hears of it again looks
+// like itself. Whether the lease is still there tells, and the locks watch their keys.
 //
 // # Clock
 //
@@ -65,6 +71,9 @@
 // keys to discard, and for [Gather]. [Session.Commit] has transactions, or reads, of several goroutines share
 // a request while others are under way. Watches share one stream; with a password it stays open until
 // the session ends, held by a watch and a goroutine.
+//
+// A renewal whose answer shows a lower revision than is known, as from a member that is behind, costs a
+// transaction that changes nothing: one raft entry.
 //
 // A request that was not answered leaves a doubt, which costs one write and one deletion; doubts that
 // arise meanwhile share the next two. See [Epoch].

@@ -84,6 +84,37 @@ func ExampleCheckClient() {
 	// the client was closed
 }
 
+// A watch has told of a revision that etcd does not have any more.
+func ExampleSession_WentBack() {
+	cluster, client, stop := start()
+	defer stop()
+	ctx := context.Background()
+	backup, err := cluster.Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := client.Put(ctx, "k", "v"); err != nil {
+		log.Fatal(err)
+	}
+	s, err := session.New(ctx, client)
+	if err != nil {
+		log.Fatal(err)
+	}
+	event := <-client.Watch(ctx, "k", clientv3.WithRev(1))
+	if err := cluster.Restore(ctx, backup); err != nil {
+		log.Fatal(err)
+	}
+	now, err := client.Get(ctx, "k") // of the quorum
+	if err != nil {
+		log.Fatal(err)
+	}
+	if now.Header.Revision < event.Header.Revision {
+		err = s.WentBack(event.Header.Revision, now.Header.Revision)
+	}
+	fmt.Println(errors.Is(err, session.ErrLost))
+	// Output: true
+}
+
 // What needs the session ends with it.
 func ExampleSession_Context() {
 	_, client, stop := start()

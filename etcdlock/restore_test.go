@@ -1,0 +1,163 @@
+package etcdlock_test
+
+import (
+	"context"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+// goBack has the cluster forget what f does, and what s has heard of besides.
+func goBack(t *testing.T, cluster *embedtest.Cluster, s *session.Session, f func()) {
+	t.Helper()
+	snapshot, err := cluster.Snapshot(within(t))
+	require.NoError(t, err)
+	f()
+	client := cluster.Client(t)
+	for range 20 { // more than what is written before anybody looks
+		_, err := client.Put(within(t), "elsewhere", "")
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Renew(within(t)))
+	require.NoError(t, cluster.Restore(within(t), snapshot))
+}
+
+// renewed makes s hear of its cluster now, as it does within TTL/3.
+func renewed(t *testing.T, s *session.Session) {
+	t.Helper()
+	_ = s.Renew(within(t))
+	await(t, "the loss", s.Done())
+}
+
+func TestAHoldIsLostWhenEtcdGoesBack(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	m := etcdlock.NewMutex(s, "orders")
+	before := lock(t, etcdlock.NewMutex(s, "before"))
+	var h *etcdlock.Hold
+	goBack(t, cluster, s, func() { h = lock(t, m) })
+	other := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	renewed(t, s)
+	for _, h := range []*etcdlock.Hold{h, before} {
+		await(t, "the end of the hold", h.Done())
+		require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
+		require.ErrorContains(t, h.Err(), "etcd went back from revision ")
+	}
+	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+	require.NoError(t, other.Err())
+	unlock(t, other)
+}
+
+func TestAWaiterIsToldThatEtcdWentBack(t *testing.T) {
+	t.Parallel()
+	for name, see := range map[string]func(t *testing.T, s *session.Session){
+		"by a renewal": renewed,
+		"by another call": func(t *testing.T, s *session.Session) {
+			_, err := etcdlock.NewMutex(s, "free").TryLock(within(t))
+			require.ErrorIs(t, err, etcdlock.ErrLost)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t)
+			holder := newSession(t, cluster.Client(t))
+			s := newSession(t, cluster.Client(t))
+			lock(t, etcdlock.NewMutex(holder, "orders"))
+			var waiting <-chan result
+			goBack(t, cluster, s, func() {
+				before := cluster.Calls("Watch")
+				waiting = locking(t.Context(), etcdlock.NewMutex(s, "orders"))
+				awaitWatch(t, cluster, before)
+			})
+			see(t, s)
+			r := await(t, "the end of the wait", waiting)
+			require.ErrorIs(t, r.err, etcdlock.ErrLost)
+			require.ErrorContains(t, r.err, "etcd went back from revision ")
+		})
+	}
+}
+
+// What the lost session has left in the restored data is free after its TTL.
+func TestAKeeperGoesOnWhenEtcdWentBack(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	keeper := session.Keep(cluster.Client(t), session.WithTTL(2*time.Second))
+	s, err := keeper.Session(within(t))
+	require.NoError(t, err)
+	m := etcdlock.NewMutex(keeper, "orders")
+	goBack(t, cluster, s, func() { lock(t, m) })
+	unlock(t, lock(t, m))
+	require.ErrorIs(t, s.Err(), session.ErrLost)
+	require.NoError(t, keeper.Close(within(t)))
+}
+
+func TestAKeptLockIsNotHandedOutAfterEtcdWentBack(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	m := etcdlock.NewMutex(s, "orders", etcdlock.WithRetention(time.Hour))
+	goBack(t, cluster, s, func() { unlock(t, lock(t, m)) }) // and keeps it
+	other := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	h, err := m.Lock(ctx)
+	require.Nil(t, h)
+	require.Error(t, err)
+	require.NoError(t, other.Err())
+}
+
+// told delivers what follow tells.
+func told[T any](t *testing.T, follow func(context.Context) iter.Seq2[T, error]) <-chan T {
+	c := make(chan T, 10)
+	ctx := within(t)
+	go func() {
+		for v, err := range follow(ctx) {
+			if err != nil {
+				t.Error(err)
+			}
+			c <- v
+		}
+	}()
+	return c
+}
+
+func TestObserversAreToldWhatIsWhenEtcdWentBack(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]embedtest.RestoreOption{"same ID": nil, "another ID": {embedtest.NewClusterID()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := embedtest.Start(t)
+			client := cluster.Client(t)
+			e := etcdlock.NewElection(newSession(t, client), "chief")
+			permits := etcdlock.NewSemaphore(newSession(t, client), "permits", 2)
+			leaders := told(t, e.Observe)
+			sizes := told(t, permits.Sizes)
+			require.True(t, await(t, "nobody", leaders).Vacant())
+			require.Zero(t, await(t, "no size", sizes))
+			snapshot, err := cluster.Snapshot(within(t))
+			require.NoError(t, err)
+			_, err = e.Campaign(within(t), "forgotten")
+			require.NoError(t, err)
+			require.Equal(t, "forgotten", await(t, "the leader", leaders).Value)
+			require.NoError(t, permits.Resize(within(t), 3))
+			require.EqualValues(t, 3, await(t, "the size", sizes))
+
+			require.NoError(t, cluster.Restore(within(t), snapshot, options...))
+			require.True(t, await(t, "the vacancy", leaders).Vacant())
+			require.Zero(t, await(t, "that there is no size", sizes))
+			now := newSession(t, client)
+			_, err = etcdlock.NewElection(now, "chief").Campaign(within(t), "next")
+			require.NoError(t, err)
+			require.Equal(t, "next", await(t, "the next leader", leaders).Value)
+			require.NoError(t, etcdlock.NewSemaphore(now, "permits", 2).Resize(within(t), 4))
+			require.EqualValues(t, 4, await(t, "the next size", sizes))
+		})
+	}
+}
