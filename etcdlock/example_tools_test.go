@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/etcdlock/locks/etcdlock"
 )
 
@@ -154,4 +156,32 @@ func ExampleBlockedError() {
 	// Output:
 	// 1 ahead, owned by nightly run true
 	// true
+}
+
+// Somebody has put a key into the queue by hand. It blocks as another program's ticket does, and without a lease it
+// stays.
+func ExampleBlockedError_foreign() {
+	src, stop := sessions()
+	defer stop()
+	client := src.Client()
+	ctx := context.Background()
+	if _, err := client.Put(ctx, "etcdlock/orders/foo", "bar"); err != nil {
+		log.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	orders := etcdlock.NewMutex(src, "orders")
+	_, err := orders.Lock(soon)
+	var blocked *etcdlock.BlockedError
+	if errors.As(err, &blocked) && blocked.Foreign && blocked.Lease == clientv3.NoLease {
+		fmt.Println("for ever by", blocked.Key)
+		if err := etcdlock.ForceRelease(ctx, client, blocked.Key, blocked.Token); err != nil {
+			log.Fatal(err)
+		}
+	}
+	_, err = orders.Lock(ctx)
+	fmt.Println(err)
+	// Output:
+	// for ever by etcdlock/orders/foo
+	// <nil>
 }

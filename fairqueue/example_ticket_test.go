@@ -198,14 +198,14 @@ func ExampleQueue_Entries() {
 	}
 	for i, e := range entries {
 		owns := i < fairqueue.Owning(entries, 0)
-		fmt.Println(e.Mode, owns, e.Lease == s.Lease(), e.Key == first.Key(), e.Revision == first.Revision())
+		fmt.Println(e.Mode, owns, e.Lease == s.Lease(), e.Foreign, e.Key == first.Key(), e.Revision == first.Revision())
 	}
 	host, err := os.Hostname()
 	who := entries[0].Owner
 	fmt.Println(who.Host == host, err, who.PID == os.Getpid(), who.Program != "", who.Label, who.Since.IsZero())
 	// Output:
-	// shared true true true true
-	// exclusive false true false false
+	// shared true true false true true
+	// exclusive false true false false false
 	// true <nil> true true annual report false
 }
 
