@@ -89,7 +89,7 @@ func (s *Session) DiscardAfter(d time.Duration, key string, revision int64, gone
 				gone()
 				return
 			}
-			s.logger.Warn("removing a key left behind failed, trying again", "key", key, "error", err)
+			s.removalFailed(key, err)
 			if !sleep(ctx, ctx, jitter(pause)) {
 				return
 			}
@@ -104,4 +104,17 @@ func (s *Session) discard(ctx context.Context, key string, revision int64) error
 		Likely: true,
 	})
 	return err
+}
+
+// removalFailed logs one failure a second at most, whatever the number of keys.
+func (s *Session) removalFailed(key string, err error) {
+	s.mu.Lock()
+	due := time.Since(s.warned) >= logPause
+	if due {
+		s.warned = time.Now()
+	}
+	s.mu.Unlock()
+	if due {
+		s.logger.Warn("removing a key left behind failed, trying again", "key", key, "error", err)
+	}
 }

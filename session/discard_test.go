@@ -1,7 +1,10 @@
 package session_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/etcdlock/locks/session"
 )
 
 func touches(r *etcdserverpb.TxnRequest, key string) bool {
@@ -130,5 +135,23 @@ func TestKeyThatMayNotBeTouchedDoesNotKeepTheOthers(t *testing.T) {
 		f.set(func(f *fake) { f.decide = nil })
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 5, gone.Load())
+	})
+}
+
+// Many keys whose removal fails are no reason for as many log lines.
+func TestRemovalsThatFailAreLoggedOnceASecond(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		var log bytes.Buffer
+		s := open(t, f, session.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		f.set(func(f *fake) { f.txn = refused(rpctypes.ErrCorrupt) })
+		for n := range 50 {
+			key := fmt.Sprint("key", n)
+			s.Discard(key, f.put(key, s.Lease()), func() {})
+		}
+		time.Sleep(10 * time.Second)
+		require.LessOrEqual(t, strings.Count(log.String(), "removing a key"), 11)
+		f.set(func(f *fake) { f.txn = nil })
+		time.Sleep(2 * time.Second)
+		require.Empty(t, f.keys)
 	})
 }

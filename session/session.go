@@ -60,6 +60,7 @@ type Session struct {
 	watchdog   *time.Timer           // goes off at a deadline
 	slots      map[string][]bool     // by prefix: the numbers that are taken
 	epochs     map[string]*Epoch     // by key
+	warned     time.Time             // when a failed removal was logged last
 	underWay   int                   // of what callers have given up
 	room       chan struct{}         // closed when there is room for more; nil if there is
 	gatherings map[string]*gathering // the last one of each key, while it is not answered
