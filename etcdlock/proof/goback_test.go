@@ -1,0 +1,203 @@
+package proof_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+var goBack = flag.Int("goback", 2, "how often the cluster goes back in TestAClusterThatGoesBack")
+
+// A cluster that goes back may let somebody in beside a holder of before, for as long as nobody has noticed. So
+// it is left out what people believed then; what has to be is that calls return, that holders of
+// what is gone are told, that observers go on, and that everything works in the end.
+func TestAClusterThatGoesBack(t *testing.T) {
+	seed := *oneSeed
+	if seed == 0 {
+		seed = rand.Uint64() | 1
+	}
+	random := rand.New(rand.NewPCG(seed, 0))
+	members := 1 + 2*random.IntN(2)
+	t.Logf("seed %d, %d members", seed, members)
+	cluster := embedtest.Start(t, embedtest.WithSize(members))
+	h := newHistory(t)
+	var workers []*worker
+	for i := range 3 {
+		client, link := cluster.Link(t)
+		workers = append(workers, newWorker(i, newLife(client, link), h, nil, seed))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	holders := make([]*holder, len(workers))
+	for i, w := range workers {
+		holders[i] = &holder{worker: w}
+		working.Go(func() { holders[i].keep(ctx) })
+		working.Go(func() { w.work(ctx, 6) })
+	}
+	o := observe(t, cluster.Client(t))
+	for range *goBack {
+		wait(ctx, time.Duration(random.IntN(1000))*time.Millisecond)
+		snapshot, err := cluster.Snapshot(ctx)
+		require.NoError(t, err)
+		wait(ctx, time.Duration(random.IntN(1500))*time.Millisecond)
+		var opts []embedtest.RestoreOption
+		if random.IntN(2) == 0 {
+			opts = append(opts, embedtest.NewClusterID())
+		}
+		if random.IntN(3) == 0 {
+			require.NoError(t, cluster.Wipe(ctx, opts...))
+		} else {
+			require.NoError(t, cluster.Restore(ctx, snapshot, opts...))
+		}
+		h.back()
+		for _, holder := range holders {
+			holder.requireTold(t, cluster.Client(t))
+		}
+		o.requireGoesOn(t, workers[0].life.Load())
+	}
+	cancel()
+	done := make(chan struct{})
+	go func() { working.Wait(); close(done) }()
+	for _, w := range workers {
+		w.calls.over.Store(h.now())
+	}
+	for _, w := range workers {
+		require.NoError(t, w.calls.await(done))
+	}
+	for _, wrong := range h.wrong {
+		require.NotContains(t, wrong, unexpected)
+	}
+	s := &storm{nemesis: &nemesis{cluster: cluster, admin: cluster.Client(t), workers: workers, history: h}, seed: seed}
+	o.end()
+	s.calm(t)
+}
+
+// back forgets who believes in what: it may not exclude anybody any more.
+func (h *history) back() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.active)
+}
+
+// holder has one lock for as long as it can.
+type holder struct {
+	worker *worker
+
+	mu   sync.Mutex
+	hold *etcdlock.Hold
+}
+
+func (h *holder) keep(ctx context.Context) {
+	for ctx.Err() == nil {
+		hold, err := etcdlock.NewMutex(h.worker.life.Load().sessions, fmt.Sprint("steady ", h.worker.number)).Lock(ctx)
+		if err != nil {
+			continue
+		}
+		h.mu.Lock()
+		h.hold = hold
+		h.mu.Unlock()
+		select {
+		case <-hold.Done():
+		case <-ctx.Done():
+		}
+		_ = hold.Unlock(context.Background())
+	}
+}
+
+// requireTold requires that what is believed in is there.
+func (h *holder) requireTold(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		h.mu.Lock()
+		hold := h.hold
+		h.mu.Unlock()
+		if hold == nil || hold.Err() != nil {
+			return false
+		}
+		answer, err := client.Txn(t.Context()).If(hold.Guards()...).Commit()
+		return err == nil && answer.Succeeded
+	}, toldWithin, 50*time.Millisecond, "somebody believes in what is gone, or cannot have it again")
+}
+
+// observer follows an election and a semaphore's size.
+type observer struct {
+	end func()
+
+	mu     sync.Mutex
+	leader string
+	size   int64
+}
+
+func observe(t *testing.T, client *clientv3.Client) *observer {
+	ctx, cancel := context.WithCancel(context.Background())
+	var observing sync.WaitGroup
+	o := &observer{end: func() { cancel(); observing.Wait() }}
+	t.Cleanup(o.end)
+	l := newLife(client, nil)
+	election := etcdlock.NewElection(l.sessions, "observed")
+	semaphore := etcdlock.NewSemaphore(l.sessions, "observed pool", 2)
+	observing.Go(func() {
+		for leader, err := range election.Observe(ctx) {
+			if err != nil {
+				continue // told again when etcd answers
+			}
+			o.mu.Lock()
+			o.leader = leader.Value
+			o.mu.Unlock()
+		}
+	})
+	observing.Go(func() {
+		for size, err := range semaphore.Sizes(ctx) {
+			if err != nil {
+				continue
+			}
+			o.mu.Lock()
+			o.size = size
+			o.mu.Unlock()
+		}
+	})
+	return o
+}
+
+// requireGoesOn requires that a new leader and a new size are seen.
+func (o *observer) requireGoesOn(t *testing.T, l *life) {
+	t.Helper()
+	value := fmt.Sprint("leader at ", time.Now())
+	size := 1 + rand.Int64N(1000)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, persist(func() error {
+		return etcdlock.NewSemaphore(l.sessions, "observed pool", 2).Resize(ctx, size)
+	}))
+	require.NoError(t, persist(func() error {
+		term, err := etcdlock.NewElection(l.sessions, "observed").Campaign(ctx, value)
+		if err != nil {
+			return err
+		}
+		seen := func() bool {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return o.leader == value && o.size == size
+		}
+		noticed := false
+		for end := time.Now().Add(toldWithin); term.Err() == nil && !noticed && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+			noticed = seen()
+		}
+		if err := term.Resign(ctx); err != nil {
+			return err
+		}
+		require.True(t, noticed, "observers do not see the leader or the size")
+		return nil
+	}))
+}
