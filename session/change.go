@@ -36,7 +36,13 @@ func (s *Session) tell(told *State, now State, why error) {
 		why = nil // another attempt has been answered since
 	}
 	*told = now
-	s.change(Change{Lease: s.lease, State: now, Err: why})
+	// In a goroutine of its own, which a callback may end without an end to the renewals.
+	called := make(chan struct{})
+	go func() {
+		defer close(called)
+		s.change(Change{Lease: s.lease, State: now, Err: why})
+	}()
+	<-called
 }
 
 // tellEnd arranges for the end to be reported.

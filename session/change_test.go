@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -164,5 +165,17 @@ func TestAKeepersSessionsTellTheirOwnChanges(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []session.State{session.Lost, session.Closed}, c.states())
 		require.Equal(t, second.Lease(), c.last().Lease)
+	})
+}
+
+func TestACallbackThatEndsItsGoroutineDoesNotEndTheRenewals(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f, session.WithOnChange(func(session.Change) { runtime.Goexit() }), session.WithTTL(30*time.Second))
+		f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+		time.Sleep(20 * time.Second)
+		require.Equal(t, session.AtRisk, s.State())
+		f.set(func(f *fake) { f.renew = nil })
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, session.Live, s.State())
 	})
 }

@@ -3,7 +3,10 @@ package session_test
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,5 +123,25 @@ func TestErrorOfACallTellsThatTheConnectionIsBroken(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded, call.name)
 		require.ErrorContains(t, err, "connection error", call.name)
 	}
+	require.NoError(t, cluster.Members()[0].Restart())
+}
+
+func TestALogOfRenewalsTellsWhatIsWrongWithTheConnection(t *testing.T) {
+	cluster := startEtcd(t)
+	log := &logbook{}
+	create(t, cluster.Client(t), session.WithTTL(time.Second), session.WithLogger(slog.New(log)))
+	cluster.Members()[0].Stop()
+	until(t, func() bool {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		return slices.ContainsFunc(log.records, func(r slog.Record) bool {
+			told := false
+			r.Attrs(func(a slog.Attr) bool {
+				told = told || a.Key == "error" && strings.Contains(a.Value.String(), "dial")
+				return true
+			})
+			return r.Level == slog.LevelWarn && told
+		})
+	})
 	require.NoError(t, cluster.Members()[0].Restart())
 }

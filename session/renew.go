@@ -57,7 +57,7 @@ func (s *Session) keepAlive() {
 				continue
 			}
 			if underWay > 0 {
-				failed(errUnanswered)
+				failed(s.unanswered())
 			}
 			if refusals {
 				refusals, pause = false, min(2*pause, s.ttl/12)
@@ -95,6 +95,14 @@ func (s *Session) keepAlive() {
 func (s *Session) share() time.Duration { return max(s.remaining()/4, s.ttl/40) }
 
 var errUnanswered = errors.New("it has not been answered so far")
+
+// unanswered is errUnanswered with what is wrong with the connection, if anything is.
+func (s *Session) unanswered() error {
+	if trouble := connectionTrouble(s.client); trouble != "" {
+		return fmt.Errorf("%w (%s)", errUnanswered, trouble)
+	}
+	return errUnanswered
+}
 
 // renew makes one request. Its answer counts from the moment before it left.
 // Close waits for those under way, so that none leaves after it has returned.
