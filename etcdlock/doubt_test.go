@@ -190,6 +190,7 @@ func TestACallBehindTooManyThatWereGivenUpEndsWithItsContext(t *testing.T) {
 			})
 		}
 		callers.Wait()
+		synctest.Wait() // until the session has asked for another epoch
 		before := cluster.Calls("Txn")
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
