@@ -25,8 +25,8 @@
 //     confirmed or the lease is over.
 //  7. A name handed to Epoch.Doubt is free again only when no request that was sent before can create its
 //     key any more. What a doubt costs ends with it.
-//  8. A session has no more than about 128 requests under way for calls that have given up, and one
-//     for each call at most.
+//  8. Calls that have given up do not pile up: while 128 or more have left a request, a removal or a
+//     doubt that is not over, Admit lets no other call begin.
 //  9. A session is lost as soon as an answer shows that etcd went back, as after a restore from a backup:
 //     another cluster answers, or the quorum shows a lower revision than an answer that came before the
 //     request was sent. Each renewal compares. A member that is behind ends no session.
