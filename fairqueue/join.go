@@ -78,11 +78,7 @@ func (q *Queue) failed(err error) error {
 // joinTogether creates all tickets at one revision. What the answer brings back of each
 // queue is less the more there are; beyond what a transaction can carry, nothing.
 func joinTogether(ctx context.Context, tickets []*Ticket) error {
-	conditions := make([]clientv3.Cmp, len(tickets))
-	then := make([]clientv3.Op, len(tickets), 3*len(tickets))
-	for i, t := range tickets {
-		conditions[i], then[i] = t.absent(), t.put()
-	}
+	conditions, then := creationOf(tickets)
 	limit := int64(max(joinLimit/len(tickets), 1))
 	for _, t := range tickets {
 		then = append(then, t.start(limit)...)
@@ -96,7 +92,8 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	response, seen, found, err := create(ctx, tickets, false, creation)
 	if told && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
 		rename(tickets)
-		told, creation.Then = false, then[:len(tickets)]
+		told = false
+		creation.If, creation.Then = creationOf(tickets)
 		response, seen, found, err = create(ctx, tickets, false, creation)
 	}
 	if errors.Is(err, ErrBusy) {
@@ -121,6 +118,16 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 		return askTogether(ctx, tickets)
 	}
 	return nil
+}
+
+// creationOf creates each of the tickets under the name that it has.
+func creationOf(tickets []*Ticket) (conditions []clientv3.Cmp, puts []clientv3.Op) {
+	conditions = make([]clientv3.Cmp, len(tickets))
+	puts = make([]clientv3.Op, len(tickets), 3*len(tickets))
+	for i, t := range tickets {
+		conditions[i], puts[i] = t.absent(), t.put()
+	}
+	return conditions, puts
 }
 
 // rename prepares tickets of a group for another attempt, after one that etcd has refused and that has freed
