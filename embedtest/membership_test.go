@@ -20,7 +20,7 @@ func names(c *embedtest.Cluster) (names []string) {
 	return names
 }
 
-// requireMembers asks etcd itself who belongs to the cluster.
+// requireMembers asks etcd itself which members the cluster has.
 func requireMembers(t *testing.T, client *clientv3.Client, want []string) {
 	t.Helper()
 	answer, err := client.MemberList(within(t, patience))

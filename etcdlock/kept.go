@@ -37,7 +37,7 @@ func (l *line) takeIdle(ctx context.Context) *place {
 }
 
 // look returns how s ended, by the clock. It is called with mu held, and unlocks it meanwhile: the
-// session writes to its log what it finds out, and who reads that may ask a hold.
+// session writes to its log what it finds out, and a reader of the log may ask a hold.
 func (l *line) look(s *session.Session) error {
 	l.mu.Unlock()
 	defer l.mu.Lock()
