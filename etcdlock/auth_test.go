@@ -16,7 +16,7 @@ import (
 )
 
 // permissions are the prefixes that a user must be able to read and to write for the lock "orders"
-// of each kind; see "Permissions" in doc.go.
+// of each kind; see "Permissions" in docs/operating.md.
 var permissions = map[string][]string{
 	"Mutex":             {"etcdlock/orders/"},
 	"Mutex at a prefix": {"orders/"},

@@ -1,0 +1,393 @@
+package locks_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// documents are the Markdown files whose samples are compiled and whose names are checked.
+func documents(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return append(files, "README.md")
+}
+
+// sampleImports are the packages that a sample may use without importing them.
+var sampleImports = map[string]string{
+	"clientv3":  "go.etcd.io/etcd/client/v3",
+	"context":   "context",
+	"embedtest": module + "/embedtest",
+	"errors":    "errors",
+	"etcdlock":  module + "/etcdlock",
+	"fairqueue": module + "/fairqueue",
+	"fmt":       "fmt",
+	"http":      "net/http",
+	"log":       "log",
+	"session":   module + "/session",
+	"strconv":   "strconv",
+	"sync":      "sync",
+	"testing":   "testing",
+	"time":      "time",
+	"zap":       "go.uber.org/zap",
+}
+
+// samplePrelude declares what samples use without declaring it.
+const samplePrelude = `
+var (
+	ctx      context.Context
+	client   *clientv3.Client
+	err      error
+	fence    etcdlock.Fence
+	h        *etcdlock.Hold
+	logger   *zap.Logger
+	orders   *etcdlock.Mutex
+	password string
+	sessions *session.Keeper
+	token    etcdlock.Token
+)
+
+type Service struct{}
+
+func NewService(*clientv3.Client, ...session.Option) *Service { panic("a sample is not run") }
+
+func (*Service) Stopped() <-chan struct{} { panic("a sample is not run") }
+`
+
+type sample struct {
+	document string
+	line     int // of the first line of code
+	code     string
+}
+
+// samples returns the blocks of a document that are marked as Go.
+func samples(document, text string) (found []sample) {
+	var in *sample
+	for i, line := range strings.Split(text, "\n") {
+		switch {
+		case in == nil && strings.TrimSpace(line) == "```go":
+			in = &sample{document: document, line: i + 2}
+		case in != nil && strings.TrimSpace(line) == "```":
+			found = append(found, *in)
+			in = nil
+		case in != nil:
+			in.code += line + "\n"
+		}
+	}
+	return found
+}
+
+// source makes a file of the code: declarations stay as they are, statements get a function around them.
+func (s sample) source() (string, error) {
+	at := fmt.Sprintf("//line %s:%d\n", s.document, s.line)
+	code := at + s.code
+	if _, err := parser.ParseFile(token.NewFileSet(), "", "package sample\n"+code, 0); err != nil {
+		code = "func _() {\n" + at + s.code + "}\n"
+	}
+	return withImports(code)
+}
+
+// withImports adds a package clause and the imports that the code needs.
+func withImports(code string) (string, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), "", "package sample\n"+code, 0)
+	if err != nil {
+		return "", err
+	}
+	needed := map[string]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if selector, ok := n.(*ast.SelectorExpr); ok {
+			if name, ok := selector.X.(*ast.Ident); ok && sampleImports[name.Name] != "" {
+				needed[name.Name] = true
+			}
+		}
+		return true
+	})
+	var out strings.Builder
+	out.WriteString("package sample\n")
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		fmt.Fprintf(&out, "import %s %q\n", name, sampleImports[name])
+	}
+	out.WriteString(code)
+	return out.String(), nil
+}
+
+// compile builds each sample as a package of the module. The packages exist only for the go command.
+func compile(t *testing.T, all []sample) (output string, err error) {
+	t.Helper()
+	temporary := t.TempDir()
+	root, err := filepath.Abs(".")
+	require.NoError(t, err)
+	prelude, err := withImports(samplePrelude)
+	require.NoError(t, err)
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	args := []string{"build", "-overlay", filepath.Join(temporary, "overlay.json")}
+	for i, s := range all {
+		code, err := s.source()
+		require.NoError(t, err, "%s:%d", s.document, s.line)
+		dir := filepath.Join("docs", fmt.Sprint("sample", i))
+		args = append(args, "./"+filepath.ToSlash(dir))
+		for name, content := range map[string]string{"sample.go": code, "prelude.go": prelude} {
+			file := filepath.Join(temporary, fmt.Sprint(i, name))
+			require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+			overlay.Replace[filepath.Join(root, dir, name)] = file
+		}
+	}
+	text, err := json.Marshal(overlay)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(temporary, "overlay.json"), text, 0o600))
+	out, err := exec.Command("go", args...).CombinedOutput()
+	return string(out), err
+}
+
+func TestSamplesInDocumentsCompile(t *testing.T) {
+	var all []sample
+	for _, document := range documents(t) {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		all = append(all, samples(document, string(text))...)
+	}
+	require.NotEmpty(t, all)
+	for _, s := range all {
+		formatted, err := format.Source([]byte(s.code))
+		require.NoError(t, err, "%s:%d", s.document, s.line)
+		require.Equal(t, string(formatted), s.code, "%s:%d is not formatted as gofmt does it", s.document, s.line)
+	}
+	output, err := compile(t, all)
+	require.NoError(t, err, output)
+}
+
+// The check itself has to notice mistakes, and to say where they are.
+func TestSampleThatDoesNotCompileIsReported(t *testing.T) {
+	all := samples("x.md", "text\n\n```go\nh, err := orders.Lock(ctx)\nh.Unlok(ctx)\n```\n\n```sh\nnot Go\n```\n")
+	require.Len(t, all, 1)
+	output, err := compile(t, all)
+	require.Error(t, err)
+	require.Contains(t, output, "x.md:4")
+	require.Contains(t, output, "x.md:5")
+	require.Contains(t, output, "Unlok")
+}
+
+// source is what the module's core declares, by all the names under which a document may speak of it:
+// Name, Type.Member, package.Name, package.Type.Member, and files with and without their directories.
+type source struct {
+	names  map[string]bool
+	embeds map[string][]string // types that a type embeds
+	has    map[string][]string // members of a type
+}
+
+// core are the directories whose names documents use.
+var core = []string{"session", "internal", "fairqueue", "etcdlock", "embedtest", "examples"}
+
+func parseCore(t *testing.T) *source {
+	t.Helper()
+	s := &source{names: map[string]bool{}, embeds: map[string][]string{}, has: map[string][]string{}}
+	for _, top := range core {
+		err := filepath.WalkDir(top, func(path string, entry os.DirEntry, err error) error {
+			if os.IsNotExist(err) && path == top {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			slash := filepath.ToSlash(path)
+			if entry.IsDir() {
+				s.add(slash)
+				s.add(slash + "/")
+				return nil
+			}
+			s.add(slash)
+			s.add(entry.Name())
+			if !strings.HasSuffix(path, ".go") {
+				return nil
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err == nil {
+				s.file(file)
+			}
+			return err
+		})
+		require.NoError(t, err)
+	}
+	for name := range s.has {
+		s.promote(name, name, 0)
+	}
+	return s
+}
+
+func (s *source) add(name string) { s.names[name] = true }
+
+func (s *source) file(file *ast.File) {
+	pkg := file.Name.Name
+	s.add(pkg)
+	top := func(name string) {
+		s.add(name)
+		s.add(pkg + "." + name)
+	}
+	for _, decl := range file.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				top(d.Name.Name)
+			} else {
+				s.member(pkg, typeName(d.Recv.List[0].Type), d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
+						top(name.Name)
+					}
+				case *ast.TypeSpec:
+					top(spec.Name.Name)
+					s.typeMembers(pkg, spec)
+				}
+			}
+		}
+	}
+}
+
+func (s *source) typeMembers(pkg string, spec *ast.TypeSpec) {
+	fields := &ast.FieldList{}
+	switch typ := spec.Type.(type) {
+	case *ast.StructType:
+		fields = typ.Fields
+	case *ast.InterfaceType:
+		fields = typ.Methods
+	case *ast.Ident, *ast.SelectorExpr: // an alias has the members of what it stands for
+		s.has[spec.Name.Name] = append(s.has[spec.Name.Name], "")
+		s.embeds[spec.Name.Name] = append(s.embeds[spec.Name.Name], typeName(typ))
+	}
+	for _, field := range fields.List {
+		for _, name := range field.Names {
+			s.member(pkg, spec.Name.Name, name.Name)
+		}
+		if len(field.Names) == 0 {
+			s.member(pkg, spec.Name.Name, typeName(field.Type))
+			s.embeds[spec.Name.Name] = append(s.embeds[spec.Name.Name], typeName(field.Type))
+		}
+	}
+}
+
+func (s *source) member(pkg, typ, name string) {
+	s.add(name)
+	s.add(typ + "." + name)
+	s.add(pkg + "." + typ + "." + name)
+	s.has[typ] = append(s.has[typ], name)
+}
+
+// promote gives a type the members of those that it embeds.
+func (s *source) promote(to, from string, depth int) {
+	for _, name := range s.has[from] {
+		s.add(to + "." + name)
+	}
+	if depth < 4 {
+		for _, embedded := range s.embeds[from] {
+			s.promote(to, embedded, depth+1)
+		}
+	}
+}
+
+// typeName returns the name of a type without package, pointer and type arguments.
+func typeName(expr ast.Expr) string {
+	switch e := expr.(type) {
+	case *ast.StarExpr:
+		return typeName(e.X)
+	case *ast.IndexExpr:
+		return typeName(e.X)
+	case *ast.IndexListExpr:
+		return typeName(e.X)
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+var (
+	codeSpan = regexp.MustCompile("`([^`]+)`")
+	fence    = regexp.MustCompile("(?ms)^```.*?^```$")
+	// anyName is an identifier, several with dots between, or a path; a call may follow.
+	anyName = regexp.MustCompile(`^([A-Za-z_]\w*(?:[./]\w+)*/?)(?:\(.*\))?$`)
+	// exportedName is one that users see. A word in capitals is SQL or the like.
+	exportedName = regexp.MustCompile(`^((?:(?:session|fairqueue|etcdlock|embedtest)\.)?[A-Z]\w*[a-z]\w*(?:\.[A-Z]\w*)?)(?:\(.*\))?$`)
+)
+
+// foreignNames are names in documents that other programs and packages have declared.
+var foreignNames = map[string][]string{
+	"docs/choosing.md":    {"ModRevision"},
+	"docs/coming-from.md": {"ErrDeadlock"},
+	"docs/operating.md": {
+		"BackoffWaitBetween", "DialKeepAliveTime", "DialKeepAliveTimeout", "DialTimeout", "Endpoints", "Logger",
+		"MaxUnaryRetries", "Password", "PermitWithoutStream", "Username",
+	},
+}
+
+// unknownNames returns what a document has in code font that has the form of a name and is not in the source.
+func (s *source) unknownNames(document string, text []byte) (unknown []string) {
+	form := exportedName
+	switch document {
+	case "docs/reading.md":
+		form = anyName
+	case "docs/coming-from.md":
+		text = lastCells(text)
+	}
+	text = fence.ReplaceAll(text, nil)
+	for _, span := range codeSpan.FindAllSubmatch(text, -1) {
+		name := form.FindSubmatch(span[1])
+		if name == nil || s.names[string(name[1])] || slices.Contains(foreignNames[document], string(name[1])) {
+			continue
+		}
+		unknown = append(unknown, string(name[1]))
+	}
+	return unknown
+}
+
+// lastCells returns the last cells of the rows of tables: those before are about other libraries.
+func lastCells(text []byte) []byte {
+	var cells [][]byte
+	for line := range bytes.Lines(text) {
+		if row := bytes.TrimSuffix(bytes.TrimSpace(line), []byte(" |")); len(row) > 0 && row[0] == '|' {
+			cells = append(cells, row[bytes.LastIndexByte(row, '|'):])
+		}
+	}
+	return bytes.Join(cells, []byte("\n"))
+}
+
+func TestNamesInDocumentsExist(t *testing.T) {
+	s := parseCore(t)
+	for _, document := range documents(t) {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		require.Empty(t, s.unknownNames(document, text), "%s: these names are not in the source", document)
+	}
+}
+
+// The check itself has to notice.
+func TestNameThatDoesNotExistIsReported(t *testing.T) {
+	s := parseCore(t)
+	text := []byte("`Hold.Txn` `Hold.Err` `Term.Err` `session.Keep` `Hold.Gone` `Lokc` `SELECT` `lower` `h.Txn(ctx)`\n" +
+		"```\n`InABlock`\n```\n")
+	require.Equal(t, []string{"Hold.Gone", "Lokc"}, s.unknownNames("README.md", text))
+	text = []byte("`Hold.Txn` `etcdlock/hold.go` `etcdlock/gone.go` `hold.go` `nosuchthing` `fairqueue/` `x<lease>`")
+	require.Equal(t, []string{"etcdlock/gone.go", "nosuchthing"}, s.unknownNames("docs/reading.md", text))
+	text = []byte("| `TheirName` | `Hold.Gone`, `NewMutex` |\n")
+	require.Equal(t, []string{"Hold.Gone"}, s.unknownNames("docs/coming-from.md", text))
+}
