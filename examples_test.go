@@ -130,8 +130,8 @@ func (s *showroom) programs(t *testing.T) {
 	}))
 }
 
-// missing returns those names exported by the package that no example uses. A type is used by who
-// uses what it has.
+// missing returns the names exported by the package that no example uses. A use of a member of a type is
+// a use of the type.
 func (s *showroom) missing(t *testing.T, name string) (names []string) {
 	t.Helper()
 	p, err := s.Import(module + "/" + name)

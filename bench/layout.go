@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// layout is how servers that replicate are set up. Each that the options ask for is had of
-// etcd and of ZooKeeper, since three members are slower than one, whoever's they are.
+// layout is how servers that replicate are set up. There is a cluster of etcd and one of ZooKeeper for each
+// layout that the options ask for, since three members of either are slower than one.
 type layout struct {
 	members int
 	fsync   bool

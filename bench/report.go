@@ -182,7 +182,7 @@ func figure(f float64) string {
 	return strconv.FormatFloat(f, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(f))))), 64)
 }
 
-// samples is every figure of every round, for those who want to count for themselves.
+// samples returns every figure of every round, for further evaluation.
 func (r report) samples() (string, error) {
 	var b strings.Builder
 	w := csv.NewWriter(&b)

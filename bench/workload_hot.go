@@ -20,7 +20,7 @@ func hotWorkload(contenders []int) workload {
 	return workload{
 		name: "hot lock",
 		about: "Contenders, each with a session of its own and on at most 16 clients, take one lock as often as they can. " +
-			"A hand-over is from the call of unlock to the return of the next grant, whoever gets it: " +
+			"A hand-over is from the call of unlock to the return of the next grant, to any contender: " +
 			"where the same contender gets it again before others have looked, hand-overs are short and others wait.",
 		param: "contenders", params: contenders,
 		kinds:   []Kind{Mutex},
@@ -55,8 +55,8 @@ func localWorkload() workload {
 
 var errTwo = errors.New("two had the lock at once")
 
-// drain is how long those who wait at the end of a slice have for their last turn. Its
-// end is no mistake of theirs: a waiter that polls may be unlucky for long.
+// drain is how long contenders that wait at the end of a slice have for their last turn. If it
+// passes, that is no error: a waiter that polls may be unlucky for long.
 const drain = 3 * time.Second
 
 // contest is what contenders find out about a lock while they have it.
@@ -70,7 +70,7 @@ type contest struct {
 	first     time.Time // grant
 	grants    int       // before the slice
 	released  time.Time
-	last      int // who
+	last      int // contender
 	another   int
 	handovers []float64 // in ms
 	longest   time.Duration

@@ -20,7 +20,7 @@ const maxPoll = 250 * time.Millisecond
 func releaseWorkload() workload {
 	return workload{
 		name: "clean release",
-		about: fmt.Sprintf("From the call of unlock, or resign, until the only one who has waited for %v to %v is granted; the median. "+
+		about: fmt.Sprintf("From the call of unlock, or resign, until the only waiter, of %v to %v, is granted; the median. "+
 			"The plain watcher shows what that cannot be faster than on etcd: from the call that deletes a key until a watch of another client tells it.",
 			settle, settle+maxPoll),
 		kinds:   []Kind{Mutex, Election, Floor},
@@ -57,7 +57,7 @@ func releaseWorkload() workload {
 	}
 }
 
-// wait is not in step with those who poll.
+// wait lasts a random time, so that it is not in step with waiters that poll.
 func wait() { time.Sleep(settle + rand.N(maxPoll)) }
 
 // deletions are told to a watch, as the end of a predecessor is, but nothing follows from them.

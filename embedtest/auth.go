@@ -45,8 +45,8 @@ func Write(prefix string) Grant { return Grant{prefix, authpb.Permission_WRITE} 
 // ReadWrite permits both.
 func ReadWrite(prefix string) Grant { return Grant{prefix, authpb.Permission_READWRITE} }
 
-// WithAuth turns etcd's authentication on before the cluster is handed out: there is root, who
-// may do everything, and the users, each with a role of its own that has its name. The clients
+// WithAuth turns etcd's authentication on before the cluster is returned. There is a user root with all
+// permissions, and each of the users has its own role of the same name. The clients
 // of this package are root's; those of users come from [Cluster.ClientAs]. Tokens are of etcd's
 // simple kind unless [WithConfig] sets AuthToken. Passwords are hashed as cheaply as possible. The default is no
 // authentication.
@@ -133,7 +133,7 @@ func (c *Cluster) enableAuth(ctx context.Context) error {
 	return nil
 }
 
-// makeUsers asks the server directly: no client can be used before it knows who it is.
+// makeUsers calls the server directly: no client can be used before there are users.
 func makeUsers(ctx context.Context, server *etcdserver.EtcdServer, users []User) error {
 	for _, u := range users {
 		_, err := server.UserAdd(ctx, &etcdserverpb.AuthUserAddRequest{

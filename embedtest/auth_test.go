@@ -93,7 +93,7 @@ func TestTokensExpire(t *testing.T) {
 		return err != nil
 	}, patience, 2500*time.Millisecond)
 	require.ErrorIs(t, err, rpctypes.ErrInvalidAuthToken)
-	require.Equal(t, "v", get(t, root, "alice/k"), "one who has the password gets a new token")
+	require.Equal(t, "v", get(t, root, "alice/k"), "a client with a password gets a new token")
 }
 
 func TestWhatTheClusterDoesByItselfNeedsNoUser(t *testing.T) {

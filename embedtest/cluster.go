@@ -47,7 +47,7 @@ type Cluster struct {
 	membersMu sync.Mutex
 	members   []*Member
 
-	topology sync.Mutex // guards the members' isolated and who is cut from whom
+	topology sync.Mutex // guards the members' isolated, and which members are cut off from each other
 
 	linksMu sync.Mutex
 	links   map[*Link]struct{}

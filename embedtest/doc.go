@@ -3,43 +3,41 @@
 //	cluster := embedtest.Start(t, embedtest.WithSize(3))
 //	client, link := cluster.Link(t)
 //	link.Blackhole()                                     // this client's packets vanish
-//	cluster.LoseReply("Txn", embedtest.Once())           // applied, but nobody hears of it
+//	cluster.LoseReply("Txn", embedtest.Once())           // applied, but the answer is lost
 //	cluster.Leader().Kill()
 //
-// It is etcd's own server, package embed, in the process of the test. One member
-// starts in 10 to 20 ms and three in about 100, because it runs without fsync
-// and with a fast clock; nothing is mocked. What is left of it is mostly the disk's
-// work: with TMPDIR on a file system in memory one member starts in 10.
+// It is etcd's own server, package embed, in the process of the test. Nothing is mocked.
+// One member starts in 10 to 20 ms and three in about 100, because they run without
+// fsync and with a fast clock. Most of that time is the disk's: with TMPDIR on a file
+// system in memory one member starts in 10 ms.
 //
 // # Faults
 //
 //   - Between one client and the members: [Link], a black hole, a cut, a delay.
-//   - Within a member's handling of requests, by gRPC method: [Fault], a request
-//     lost, an answer lost after the request was applied, either held back, a
-//     request refused, renewals unanswered, watch events swallowed.
+//   - Within a member's handling of requests, by gRPC method: a [Fault] loses a
+//     request, loses an answer after the request was applied, delays either, refuses a
+//     request, leaves renewals unanswered, or swallows watch events.
 //   - The members themselves: [Member.Stop], [Member.Kill], [Member.Restart],
 //     [Member.Isolate], [Cluster.MoveLeader]; and the membership,
 //     [Cluster.AddMember] and [Member.Remove].
 //   - The data: [Cluster.Compact], an alarm ([Cluster.RaiseAlarm]), and older data on
 //     the same addresses, [Cluster.Restore] and [Cluster.Wipe].
 //
-// # Who may connect
+// # TLS and users
 //
-// Anybody, unless the cluster is started with certificates ([WithTLS],
+// Every client may connect, unless the cluster is started with certificates ([WithTLS],
 // [WithMutualTLS]) or with users and permissions ([WithAuth]). The clients of this
-// package are set up for either. Certificates are made anew for each cluster, and are
-// the same for its members' later runs. Faults work as ever; a [Link] then carries
-// encrypted bytes.
+// package are set up for either. Each cluster has new certificates, which its members keep
+// when they restart. Faults work as without TLS; a [Link] then carries encrypted bytes.
 //
 // # Limits and cost
 //
-// [WithConfig] changes etcd's own configuration: how many streams a connection may
-// have, how large a transaction or a request may be. The database has etcd's default
-// quota, 2 GB, and nothing compacts it. QuotaBackendBytes sets another quota, and
-// AutoCompactionMode with AutoCompactionRetention lets etcd compact by itself, which a
-// test that writes for hours needs. What code asks of etcd is told
-// by [Cluster.Calls], [Cluster.OpenStreams], [Cluster.StreamsOpened] and
-// [Cluster.AppliedIndex].
+// [WithConfig] changes etcd's own configuration, such as the number of streams of a
+// connection, or the size of a transaction or a request. The database has etcd's default
+// quota, 2 GB, and nothing compacts it. QuotaBackendBytes sets another quota. A test that
+// writes for hours needs AutoCompactionMode and AutoCompactionRetention.
+// [Cluster.Calls], [Cluster.OpenStreams], [Cluster.StreamsOpened] and
+// [Cluster.AppliedIndex] report what the code under test costs etcd.
 //
 // # Virtual time
 //
@@ -54,32 +52,31 @@
 //		time.Sleep(24 * time.Hour)
 //	})
 //
-// It is the same etcd, on the bubble's clock: time stands still while anybody has
-// something to do, requests and the disk included, and jumps to the next timer when
-// nobody has. So a request takes no time unless a fault makes it, a lease ends
-// within 500 ms after its TTL, and a sleep means: so much later. An hour with
-// one idle member takes a quarter of a second of the processor, four times that with
-// the race detector, because etcd's own timers go off all the while.
+// It is the same etcd, on the bubble's clock. Time stands still while a goroutine of the
+// bubble runs, requests and the disk included. It jumps to the next timer when all are
+// blocked. So a request takes no time unless a fault delays it, a lease expires
+// within 500 ms after its TTL, and a sleep only moves the time. An hour with
+// one idle member takes a quarter of a second of processor time, and four times that with
+// the race detector, because of etcd's own timers.
 //
-// Everything here works except what needs a second member: several members are
-// refused. What is different:
+// Several members are refused. These things are different:
 //
 //   - Clients must be this package's. The members listen in memory and
 //     [Cluster.Endpoints] are only names. All that uses the cluster has to
 //     live in the bubble and to end before it does; Start's Cleanup is part of it.
-//   - The clients' Watcher is not etcd's, of which a goroutine waits for a channel from
-//     outside the bubble, so that time would stand still for ever. It opens a stream
-//     for each watch, so [Cluster.Calls] counts no cancellations under Watch;
+//   - The clients' Watcher is not etcd's. A goroutine of etcd's waits for a channel from
+//     outside the bubble, so time would stand still for ever. The one here opens a stream
+//     for each watch. So [Cluster.Calls] counts no cancellations under Watch, and
 //     [Cluster.LoseRequest] and the like see one stream per watch. It has no
 //     RequestProgress. The error of a watch has the code FailedPrecondition if
 //     it is not one of package rpctypes.
 //   - A raft tick is 200 ms unless [WithRealTicks] is given, an election takes up to a second,
 //     and the smallest TTL of a lease is 2 s, as in production.
 //   - Clients look for a member that is down every second.
-//   - No process outside, no network, no sleep in C: who waits for them keeps the
-//     time from moving. The clock of the system does not follow the bubble; code that asks
-//     it, as sessions do on Linux unless told otherwise, has to be given another.
-//   - Timers that go off at the same instant do so in any order.
+//   - No process outside, no network, no sleep in C: a goroutine that waits for them keeps
+//     time from moving. The system's clock does not follow the bubble. Code that reads
+//     it, as sessions do on Linux by default, has to be given another clock.
+//   - Timers for the same instant fire in any order.
 //
 // # Guarantees
 //
@@ -92,13 +89,12 @@
 //     and without a quorum, and leaves no goroutine, socket or temporary file.
 //     etcd's own shutdown would wait for streams, for a quorum, or for a successor
 //     of the leader, so it is only run on a server that has been stopped hard.
-//  4. A fault bites everything that comes after the call that ordered it has
-//     returned, until it is healed or used up. What a fault does not reach is said
-//     at the method that orders it.
+//  4. A fault affects everything that comes after the call that ordered it has
+//     returned, until it is healed or used up. The method that orders it says what it
+//     does not reach.
 //  5. Nothing is written to the terminal unless a test fails. An error that etcd
-//     takes for fatal ends the goroutine, not the process. Data that are damaged or
-//     incomplete are an error of [Open] and [Member.Restart], which read all of them
-//     first.
+//     considers fatal ends the goroutine, not the process. [Open] and [Member.Restart]
+//     read all data first, and return an error if they are damaged or incomplete.
 //
 // # What is not guaranteed
 //
@@ -107,7 +103,7 @@
 //   - etcd's timing: elections and the smallest lease TTL are shorter than in
 //     production unless [WithRealTicks] is given. The expiry of leases is checked
 //     every 500 ms with any ticks. On a machine under heavy load a cluster of
-//     several members may hold an election that nobody ordered.
+//     several members may hold an election that no test ordered.
 //   - TLS between members, users by the name in a certificate, learners, and etcd's
 //     HTTP handlers for clients (health, metrics) are not offered.
 //   - etcd panics where its own invariants break. A panic of a member that has

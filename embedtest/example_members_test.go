@@ -126,7 +126,7 @@ func ExampleCluster_MoveLeader() {
 	// m2 leads
 }
 
-// Who wants to go on watching where it stopped may find that gone.
+// A watch that continues where it stopped may find that its revision is compacted.
 func ExampleCluster_Compact() {
 	inTest(func(t testing.TB) {
 		cluster := embedtest.Start(t)

@@ -229,7 +229,7 @@ func (l *faultList) claim(m *Member, method string, message any, kinds ...faultK
 	return nil
 }
 
-// bite tells those who wait for the fault that it has done what it was to do.
+// bite records that the fault has taken effect once more, and wakes the callers that wait for that.
 func (f *Fault) bite() {
 	f.list.mu.Lock()
 	defer f.list.mu.Unlock()

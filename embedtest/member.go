@@ -43,8 +43,8 @@ func (m *Member) Name() string { return m.name }
 func (m *Member) Endpoint() string { return m.endpoint }
 
 // Server returns the etcd server inside, nil while the member is down. It is the
-// way to everything that this package does not offer; whoever stops it directly
-// breaks the cluster.
+// way to everything that this package does not offer. To stop it directly breaks
+// the cluster.
 func (m *Member) Server() *etcdserver.EtcdServer {
 	p := m.process.Load()
 	if p == nil {
@@ -171,8 +171,8 @@ func (m *Member) end(p *process) {
 	p.end()
 }
 
-// endForGood is for Close. Whoever starts a member checks for closing under the
-// same lock, so none comes up afterwards.
+// endForGood is for Close. A start of a member checks for closing under the same lock,
+// so no member comes up afterwards.
 func (m *Member) endForGood() { m.Kill() }
 
 func (m *Member) etcdID() types.ID { return types.ID(m.id.Load()) }

@@ -73,8 +73,8 @@ func (c *Cluster) addMember(ctx context.Context) (*Member, error) {
 	return m, c.recordPeerAddresses()
 }
 
-// admitMember tells all of the member before it starts, because it asks any of them
-// who belongs to the cluster.
+// admitMember adds the member to the lists of all others before it starts, because it reads the list of
+// any of them.
 func (c *Cluster) admitMember(ctx context.Context, m *Member, entry *membership.Member) error {
 	err := c.reconfigure(ctx, func(ctx context.Context, s *etcdserver.EtcdServer) error {
 		_, err := s.AddMember(ctx, *entry)

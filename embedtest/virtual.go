@@ -26,7 +26,7 @@ func (s settings) checkVirtualTime() error {
 		return nil
 	case s.size > 1:
 		return errors.New("embedtest: in virtual time there is one member only: the others would talk over the network, " +
-			"and who waits for that does not count as waiting")
+			"and a goroutine that waits for the network does not count as blocked")
 	case !inBubble():
 		return errors.New("embedtest: WithVirtualTime is for a cluster that is started inside synctest.Test")
 	}
@@ -40,8 +40,8 @@ func inBubble() (inside bool) {
 	return
 }
 
-// dial connects to the member that has the socket; in virtual time without one: package
-// synctest does not know that who waits for the network waits.
+// dial connects to the member that has the socket. In virtual time there is no socket: to package synctest
+// a goroutine that waits for the network is not blocked.
 func (c *Cluster) dial(ctx context.Context, endpoint string) (net.Conn, error) {
 	name := socket(endpoint)
 	if !c.settings.virtualTime {

@@ -11,13 +11,12 @@ import (
 
 var errNoProgress = errors.New("embedtest: RequestProgress is not offered in virtual time")
 
-// watcher stands in for etcd's own in virtual time. Of that one a goroutine per stream waits
-// for a channel that is a package's variable, and so was not made inside the bubble: to
-// package synctest it never counts as blocked, and time would stand still for as long as
-// anybody watches.
+// watcher replaces etcd's own in virtual time. etcd's has a goroutine per stream that waits for a
+// channel in a package's variable. The channel was not made inside the bubble, so to package
+// synctest the goroutine never counts as blocked, and time would stand still while there
+// is a watch.
 //
-// It behaves the same towards those who watch, with what is said in doc.go. Each watch has a
-// stream of its own.
+// Callers see the same behaviour, with the exceptions in doc.go. Each watch has its own stream.
 type watcher struct {
 	remote etcdserverpb.WatchClient
 

@@ -172,7 +172,7 @@ func TestBothWatchersGoOnAfterARestart(t *testing.T) {
 	require.Equal(t, []string{"PUT k=1", "PUT k=2", "PUT k=3", "PUT k=4", "PUT k=5"}, told)
 }
 
-// The watch must not wait for who does not listen.
+// The watch must not wait for a caller that does not receive.
 func TestNothingIsLostOfWhatNobodyTakes(t *testing.T) {
 	c := Start(t)
 	client := c.Client(t)

@@ -10,5 +10,5 @@
 // PATH (Debian 12: apt-get install etcd-server etcd-client). What cannot be had is skipped
 // with a reason, and the table says so.
 //
-// It is a module of its own so that nobody who uses the library inherits its requirements.
+// It is a module of its own, so that users of the library do not inherit its requirements.
 package versions

@@ -80,7 +80,7 @@ func ourKind(name string, take func(context.Context, *session.Session, string) (
 
 func processKind(name string, command func(e *etcd, prefix string) *exec.Cmd) kind {
 	return kind{name, func(t *testing.T, e *etcd, prefix string) member {
-		started := make(chan *holder, 1) // taken out and put back by whoever needs it
+		started := make(chan *holder, 1) // each user takes it out and puts it back
 		with := func(use func(*holder)) {
 			h := <-started
 			started <- h

@@ -2,12 +2,12 @@
 //
 //	go run ./examples/cache
 //
-// Who does not find a price in the cache reads it from the database and puts it there. Who changes
-// a price writes it to the database and empties the cache. Between the reading and the putting,
-// somebody changes the price: the old one gets into the cache after it has been emptied. The
-// program shows that, how a lock prevents it, and then measures it with several processes that
-// read, and one that changes all prices: without a lock, with a Mutex, and with a RWMutex, of which
-// those who fill the cache take the readers' side, since they need not keep out each other.
+// A reader that does not find a price in the cache reads it from the database and puts it there. A
+// writer changes the price in the database and empties the cache. If the writer comes between the reading
+// and the putting, the old price gets into the cache after it has been emptied. The program shows that,
+// and how a lock prevents it. Then it measures several processes that read, and one that
+// changes all prices: without a lock, with a Mutex, and with a RWMutex. Processes that fill the cache
+// take the RWMutex as readers, since they need not keep out each other.
 //
 // What one would paste into a service is in prices.go; show.go is the first part of the story,
 // measure.go the second. The program exits with 0 only if the cache has been old without a lock,
@@ -75,8 +75,8 @@ func story(ctx context.Context, e *stage.Etcd) error {
 	}
 	e.Printf(`
 Without a lock an old price stays in the cache until the next change, and in a quiet night that is the morning.
-Mind that what is in the cache is read without a lock in all three ways: the lock is for those who fill it, and
-for the one who changes it. With a RWMutex they fill it side by side, and may ask the database twice for the same.
+A price that is in the cache is read without a lock in all three ways. The lock is for processes that fill the cache, and
+for the one that changes prices. With a RWMutex they fill it side by side, and may ask the database twice for the same.
 `)
 	return nil
 }

@@ -38,8 +38,8 @@ func (p *Prices) GetUnlocked(ctx context.Context, product string) (int, error) {
 	return price, err
 }
 
-// SetUnlocked changes prices and has them read anew. It is helpless against one who has read an
-// old price, and has not yet put it into the cache.
+// SetUnlocked changes prices and empties the cache, so that they are read anew. It cannot stop a reader
+// that has read an old price and has not yet put it into the cache.
 func (p *Prices) SetUnlocked(ctx context.Context, prices map[string]int) error {
 	if _, err := p.client.Txn(ctx).Then(p.stored(prices)...).Commit(); err != nil {
 		return err
@@ -48,8 +48,8 @@ func (p *Prices) SetUnlocked(ctx context.Context, prices map[string]int) error {
 	return err
 }
 
-// Get needs no lock for what is in the cache. Only who copies a price there keeps others from
-// changing it meanwhile. If it fails with ErrLost or ErrUnclear, call it again.
+// Get needs no lock for what is in the cache. Only a reader that copies a price there keeps
+// others from changing it meanwhile. If it fails with ErrLost or ErrUnclear, call it again.
 func (p *Prices) Get(ctx context.Context, product string) (price int, err error) {
 	if price, ok, err := p.read(ctx, p.cached(product)); ok || err != nil {
 		return price, err

@@ -185,7 +185,7 @@ func (s *show) kill(name string) error {
 	return nil
 }
 
-// leave stops those who stand by before the leader, so that nobody takes over.
+// leave stops the replicas that stand by before the leader, so that none takes over.
 func (s *show) leave(ctx context.Context) error {
 	leader := s.leader().Value
 	for _, name := range names {

@@ -7,11 +7,11 @@
 // a run, and verifies what took effect: each tick at most once, and all but that of the killed
 // exactly once, some of them late. It shows first why a lock alone does not do.
 //
-// What one would paste is in schedule.go. TryLock sends those away who are not first, and
-// WithMinHold those whose clocks are behind. It is the record in etcd, written with the
-// hold's Txn before the job, that makes it at most once for any difference of clocks, and
-// tells the next one which ticks were missed while the lock was waiting for its dead holder's lease
-// to run out. Nothing can promise exactly once for a job whose process may die in the middle.
+// The part to copy is in schedule.go. TryLock refuses all processes but the first, and
+// WithMinHold those whose clocks are behind. The record in etcd, written with the hold's Txn
+// before the job, makes it at most once for any difference of clocks. It also shows the
+// next process which ticks were missed until the lease of a dead holder had
+// expired. Nothing can promise exactly once for a job whose process may die in the middle.
 package main
 
 import (
@@ -99,7 +99,7 @@ func story(ctx context.Context, e *stage.Etcd) error {
 		return err
 	}
 	nodes := map[string]*stage.Process{}
-	middle := make(chan string, 1)         // who is in the middle of the tick in which it hangs
+	middle := make(chan string, 1)         // the process that is in the middle of the tick in which it hangs
 	silent := map[string]<-chan struct{}{} // closed when a process has said its last
 	epoch := time.Now().Truncate(every).Add(every)
 	for i, offset := range []time.Duration{0, apart, -apart} {
@@ -137,7 +137,7 @@ func story(ctx context.Context, e *stage.Etcd) error {
 		return fmt.Errorf("%s was killed and ended well", victim)
 	}
 	delete(nodes, victim)
-	e.Say("          %s is killed; whoever tries now finds the lock taken, until its lease has run out", victim)
+	e.Say("          %s is killed; until its lease has run out, every other process finds the lock taken", victim)
 	caught, err := w.await(func(r record) bool { return r.Tick > hangs && !r.Late && r.Done })
 	if err != nil {
 		return err

@@ -23,8 +23,8 @@ type schedule struct {
 	clock  func() time.Time // of this machine
 	client *clientv3.Client
 	prefix string // of the records
-	// lock has a minimum hold. It is longer than clocks differ, so that who comes late finds it
-	// taken, and shorter than a tick less that difference, so that who comes first finds it free.
+	// lock has a minimum hold. It is longer than clocks differ, so that a late process finds it
+	// taken. It is shorter than a tick less that difference, so that the first one finds it free.
 	lock *etcdlock.Mutex
 	job  func(ctx context.Context, tick int) error
 	say  func(format string, args ...any)
@@ -51,7 +51,7 @@ func (s *schedule) run(ctx context.Context) error {
 			return nil
 		}
 		if err := s.try(context.WithoutCancel(ctx), tick); err != nil {
-			// What has not begun is made up for by whoever comes next. What has begun is not begun
+			// The next process makes up for a tick that has not begun. One that has begun is not begun
 			// again, here or elsewhere: nobody knows how far it got.
 			s.say("tick %3d  %s: %v", tick, s.name, err)
 		}
@@ -80,8 +80,8 @@ func (s *schedule) try(ctx context.Context, tick int) error {
 	return err
 }
 
-// once runs the job for a tick that has not been begun yet. The record goes first: it is what makes
-// it once, even for one who comes so late that the minimum hold is over.
+// once runs the job for a tick that has not been begun yet. It writes the record first. So the job runs
+// once even if a process comes so late that the minimum hold is over.
 func (s *schedule) once(h *etcdlock.Hold, r record) error {
 	ctx := h.Context() // ends if the lock is lost, and not when the process is to stop: then it finishes the tick
 	r.Begun = time.Now()

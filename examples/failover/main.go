@@ -6,8 +6,8 @@
 // Alice holds a lock, Bob waits for it, and every member of a cluster of three is killed in its
 // turn, first the one that Alice's renewals go to. Her hold goes on through another member, and
 // Bob gets the lock when she releases it. Then a majority is killed while Bob holds: he is told
-// that he has lost the lock before his lease could have run out, and nobody can get it. When the
-// members are back, so is the lock, and Alice, who has waited all the while, has it.
+// that he has lost the lock before his lease could have run out, and nobody can get it. Alice waits
+// all the while. When the members are back, she gets the lock.
 //
 // That a lock outlives a server is what Redlock tries to reach with clocks, and what is lost
 // with asynchronous replication: a replica that has not heard of a lock yet grants it again.
@@ -64,6 +64,6 @@ func story(ctx context.Context, e *stage.Etcd) error {
 		return err
 	}
 	e.Printf("\nA grant counts when a majority has it in its log, so no member can take one along when it dies. Without\n")
-	e.Printf("a majority nobody gets the lock, and a holder who hears nothing gives up before the lease can run out.\n")
+	e.Printf("a majority nobody gets the lock, and a holder without answers gives up before its lease can expire.\n")
 	return nil
 }

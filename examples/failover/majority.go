@@ -14,7 +14,7 @@ import (
 // tryTime is how long Alice tries to get a lock that nobody can have.
 const tryTime = 300 * time.Millisecond
 
-// aMajorityDies returns Bob's hold, which is lost, and who is dead.
+// aMajorityDies returns Bob's hold, which is lost, and the members that are dead.
 func aMajorityDies(ctx context.Context, e *stage.Etcd, alice, bob *party, h *etcdlock.Hold) (*etcdlock.Hold, []*embedtest.Member, error) {
 	s, err := bob.sessions.Session(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// party is one who wants the lock.
+// party is a client that wants the lock.
 type party struct {
 	name     string
 	client   *clientv3.Client

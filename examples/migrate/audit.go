@@ -79,8 +79,8 @@ func (a *audit) next(ctx context.Context) (*turn, int64, error) {
 	}
 }
 
-// check makes sure that it was the turn of whoever stood first in line, and that the line moves
-// on by create revision.
+// check makes sure that the worker at work was the first in line, and that the line moves on by
+// create revision.
 func (a *audit) check(value []byte) (*turn, error) {
 	var t turn
 	if err := json.Unmarshal(value, &t); err != nil {

@@ -5,7 +5,7 @@
 //
 // starts four workers of the old kind at one queue and replaces them one by one, so that for a
 // while both kinds stand in the same line. An auditor reads every change of the queue from etcd,
-// in order: whoever works must be the first in line by create revision, whichever kind it is, and
+// in order: a worker that works must be the first in line by create revision, whichever kind it is, and
 // nobody else may be at work. For each stage it shows how long a worker waited for its turn.
 //
 // What changes in the service is in worker.go, in the function open: concurrency.NewMutex(s, prefix)
@@ -107,7 +107,7 @@ func leave(processes ...*stage.Process) (err error) {
 	return err
 }
 
-// mistake shows what happens to those who leave AtPrefix away: they stand in another line.
+// mistake shows what happens without AtPrefix: the new code waits in another queue.
 func mistake(ctx context.Context, e *stage.Etcd) (err error) {
 	e.Printf("The old code has the lock. Does the new code see that?\n\n")
 	old, err := concurrency.NewSession(e.Client, concurrency.WithTTL(int(ttl.Seconds())))

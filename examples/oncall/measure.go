@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	alone     = 50 // times that one doctor leaves whom nobody disturbs
-	atOnce    = 8  // doctors who leave at the same time
+	alone     = 50 // times that one doctor leaves, undisturbed
+	atOnce    = 8  // doctors that leave at the same time
 	considers = 20 * time.Millisecond
 )
 
 // measure compares the ways that are right.
 func measure(ctx context.Context, e *stage.Etcd) error {
-	e.Printf("4. What they cost\n\n%-12s  %-24s  %d doctors at once, who consider it for %v\n",
+	e.Printf("4. What they cost\n\n%-12s  %-24s  %d doctors at once, considering for %v\n",
 		"", "one doctor, undisturbed", atOnce, considers)
 	e.Printf("%-12s  %24s  %18s  %20s\n", "", "median time to leave", "until all are done", "considered, in all")
 	sessions := session.Keep(e.Client)

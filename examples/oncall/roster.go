@@ -38,8 +38,8 @@ func (r Roster) LeaveLocked(ctx context.Context, doctor string) error {
 	})
 }
 
-// LeaveCompared needs no lock. Everybody looks and considers at the same time, and who has been
-// overtaken by somebody else begins anew.
+// LeaveCompared needs no lock. All doctors look and consider at the same time. A doctor that another
+// has overtaken begins anew.
 func (r Roster) LeaveCompared(ctx context.Context, doctor string) error {
 	for {
 		if left, err := r.leave(ctx, doctor, r.client.Txn, true); left || err != nil {

@@ -8,10 +8,9 @@
 // the stock split into ten segments, each with a lock of its own (Striped), they pay side by
 // side; and still exactly 200 are sold, even if the last ones are scattered over many segments.
 //
-// What one would paste into a service is in shop.go and striped.go, the latter being the part
-// that is worth a second look. audit.go is the proof: it reads the records of all sales, and the
-// program exits with 0 only if every locked way has sold 200 and has refused none but those who
-// asked for more than was left.
+// The parts to copy are in shop.go and striped.go; the latter is worth a second look. audit.go is
+// the proof: it reads the records of all sales. The program exits with 0 only if every locked way has
+// sold 200, and has refused only customers that asked for more than was left.
 package main
 
 import (

@@ -59,9 +59,9 @@ func (s LockedShop) Sell(ctx context.Context, order Order) error {
 	})
 }
 
-// sell takes the order's units from those segments, which the caller has locked. What it takes
-// and the record of the sale are one transaction, which begin makes conditional on the lock: who
-// has lost it meanwhile sells nothing.
+// sell takes the order's units from those segments, which the caller has locked. It writes what is left
+// and the record of the sale in one transaction, which begin makes conditional on the lock: a process
+// that has lost it meanwhile sells nothing.
 func (s stock) sell(ctx context.Context, order Order, from []int, begin func(context.Context) clientv3.Txn) error {
 	seen, err := s.look(ctx, order)
 	if err != nil || seen.sold {

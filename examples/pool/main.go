@@ -1,5 +1,5 @@
-// Pool is the story of a backend with a limited number of licences: whoever comes when they are in
-// use is refused. A semaphore over all processes sees to it that nobody is.
+// Pool is the story of a backend with a limited number of licences. It refuses requests when all are in
+// use. A semaphore over all processes makes sure that it never has to.
 //
 //	go run ./examples/pool
 //

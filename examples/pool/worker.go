@@ -76,7 +76,7 @@ func worker(ctx context.Context, e *stage.Etcd, c config, licences *etcdlock.Sem
 		switch {
 		case errors.Is(err, context.Canceled): // ctx has ended, or with the loss something has been broken off
 		case errors.Is(err, etcdlock.ErrLost), errors.Is(err, etcdlock.ErrUnclear):
-			// Whoever has the shard next goes on from what is written.
+			// The next owner of the shard goes on from what is written.
 		case err != nil:
 			return err
 		}

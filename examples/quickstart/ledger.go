@@ -99,7 +99,7 @@ func (l ledger) watch(ctx context.Context, revision int64) clientv3.WatchChan {
 	return l.client.Watch(ctx, l.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision))
 }
 
-// seal writes the last word. Who watches knows then that there is nothing more to come.
+// seal writes the last key. A watcher knows then that nothing follows.
 func (l ledger) seal(ctx context.Context) error {
 	if _, err := l.client.Put(ctx, l.end(), ""); err != nil {
 		return fmt.Errorf("sealing the ledger: %w", err)

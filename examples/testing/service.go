@@ -43,7 +43,8 @@ func NewPayroll(client *clientv3.Client, bank Bank, prefix string, people []stri
 // Close releases what it has.
 func (p *Payroll) Close(ctx context.Context) error { return p.sessions.Close(ctx) }
 
-// RunCarelessly pays whoever has not been paid. It looks right, and it works as long as the network does.
+// RunCarelessly pays the people that have not been paid. It looks right, and it works as long as the
+// network does.
 func (p *Payroll) RunCarelessly(ctx context.Context) (err error) {
 	h, err := p.lock.Lock(ctx)
 	if err != nil {
@@ -68,7 +69,7 @@ func (p *Payroll) RunCarelessly(ctx context.Context) (err error) {
 	return nil
 }
 
-// Run pays whoever has not been paid. If it loses the lock it stops, and its error wraps ErrLost.
+// Run pays the people that have not been paid. If it loses the lock it stops, and its error wraps ErrLost.
 func (p *Payroll) Run(ctx context.Context) error {
 	return etcdlock.Do(ctx, p.lock, func(ctx context.Context, h *etcdlock.Hold) error {
 		for _, person := range p.people {

@@ -2,9 +2,9 @@
 //
 //	go run ./examples/transfer
 //
-// A transfer needs two locks. Who takes one after the other waits for ever sooner or later: for
-// somebody who has the second and waits for the first. That is the first act, with a deadline, so
-// that it ends and says who was in the way. In the second, processes move money between random
+// A transfer needs two locks. A process that takes one after the other waits for ever sooner or later: for
+// a process that has the second and waits for the first. That is the first act, with a deadline, so
+// that it ends and names the holder. In the second, processes move money between random
 // accounts, and take both locks at once (Multi), in random order: nobody gets stuck, and the sum
 // of all accounts is the same after each transfer. In the third a process is killed in the middle
 // of one. Its locks come free when its lease has run out, and no money is lost or made, since the
