@@ -43,11 +43,7 @@
 //     with that mark, nothing is ahead any more, and of what grants (invariant 2) only that
 //     the own ticket is there is left to ask. The mark is only ever put on the value with which the ticket
 //     was created, so it replaces none of the others.
-//  12. What is ahead of a ticket at some time is among what was ahead of it at any time before (2). So one
-//     that was shown the queue asks later only for those by name, and if one of those ahead is known to have
-//     owned, for that and what is behind that: when that one is seen to be gone, nothing ahead of it can be
-//     there. An answer counts only if it is no older than what was shown.
-//  13. Set replaces only the very value that it knows of, by the revision at which that was written. So an attempt that
+//  12. Set replaces only the very value that it knows of, by the revision at which that was written. So an attempt that
 //     comes late replaces nothing newer, nor takes a key back from the lease that Linger has moved it to.
 //
 // # Not guaranteed
@@ -102,8 +98,6 @@
 //	  with its event
 //	  more tickets                     one look more, which waiters of    1
 //	                                   one session share
-//	    when they shared it            reads of up to 64 keys in one
-//	                                   transaction instead of the look
 //	  more than 512, both it and the   one transaction instead of the     1 more
 //	  owner exclusive, who had to      last look
 //	  wait too
@@ -132,9 +126,7 @@
 //
 // More than 512 tickets: what is counted is all keys below the prefix, when somebody last looked. From
 // the owner before, a successor knows that nothing else was ahead, so it only writes, on condition that its
-// own ticket is there, that it owns; that goes on until about 64 are left. An owner that can tell that the next
-// one's session had another ticket shortly before does not write it: who shared a look, with at least three others,
-// has only to ask for what stood between itself and the last one of its session, if that is not more than 63.
+// own ticket is there, that it owns; that goes on until about 64 are left.
 //
 // The one-key read is saved if nothing has happened between join and watch. A look
 // costs the server 0.2 µs per ticket in the queue (0.6 µs before etcd 3.7), and is

@@ -23,7 +23,7 @@ const ownerMark = `{"mark":"owner %d at %d",`
 // announce marks a granted ticket in a long queue, so that its successor need not look at all of it:
 // when t goes, nothing else was ahead. If that fails the successor looks. The error is ErrGone.
 func (t *Ticket) announce(ctx context.Context) error {
-	if t.marking || t.mode != Exclusive || t.length < longQueue || t.picture.nextKnows(t.me, t.queue.space) {
+	if t.marking || t.mode != Exclusive || t.length < longQueue {
 		return nil
 	}
 	if there, _, err := t.mark(ctx); err == nil && !there {
@@ -76,7 +76,7 @@ func (t *Ticket) succeed(ctx context.Context, n news) (err error) {
 	t.length = n.announced - 1
 	var there bool
 	var at int64
-	if t.mode == Exclusive && t.length > joinLimit && !t.picture.nextKnows(t.me, t.queue.space) {
+	if t.mode == Exclusive && t.length > joinLimit {
 		there, at, err = t.mark(ctx)
 	}
 	if !t.marking || err != nil {

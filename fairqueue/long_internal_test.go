@@ -144,8 +144,8 @@ func TestASilentEndpointDoesNotMakeEachLook(t *testing.T) {
 	require.Len(t, asked, 3)
 }
 
-func TestFewDoNotReadTheWholeQueue(t *testing.T) {
-	tickets, asked := herdOf(t, enough, func(*etcdserverpb.RangeRequest) error { return nil })
+func TestALoneWaiterDoesNotReadTheWholeQueue(t *testing.T) {
+	tickets, asked := herdOf(t, 1, func(*etcdserverpb.RangeRequest) error { return nil })
 	requireInLine(t, tickets)
 	require.Len(t, asked, len(tickets))
 	for _, r := range asked {
@@ -191,44 +191,4 @@ func TestAnnounced(t *testing.T) {
 	value := fmt.Sprintf(ownerMark, 512, 7) + `"since":""}`
 	require.EqualValues(t, 512, s.announced(entry{key: "q/x1-0", revision: 7},
 		&clientv3.Event{PrevKv: &mvccpb.KeyValue{CreateRevision: 7, Value: []byte(value)}}))
-}
-
-func TestWhoNeedsNotBeToldThatItsPredecessorOwned(t *testing.T) {
-	const s = space("q/")
-	queue := func(leases ...clientv3.LeaseID) *picture {
-		p := &picture{}
-		for i, lease := range leases {
-			p.entries = append(p.entries, entry{key: s.key(Exclusive, lease, i, 0), revision: int64(2 + 2*i)})
-		}
-		return p
-	}
-	me := func(i int) entry { return entry{revision: int64(2 + 2*i)} }
-	many := make([]clientv3.LeaseID, 200)
-	for i := range many {
-		many[i] = clientv3.LeaseID(i + 1)
-	}
-	many[150] = many[87]  // 63 before
-	many[151] = many[87]  // and again
-	many[180] = many[116] // 64 before
-	tests := map[string]struct {
-		p    *picture
-		me   entry
-		told bool
-	}{
-		"nothing is known":                           {nil, me(0), false},
-		"nobody was behind":                          {queue(1, 2, 1), me(2), false},
-		"a session of one ticket":                    {queue(1, 2, 3), me(1), false},
-		"of the owner's session":                     {queue(1, 2, 2), me(1), true},
-		"one ahead":                                  {queue(3, 2, 3), me(1), true},
-		"one behind":                                 {queue(1, 2, 3, 3), me(1), false},
-		"a lease that begins with the other's":       {queue(0x12, 2, 0x1), me(1), false},
-		"far ahead, but not too far":                 {queue(many...), me(149), true},
-		"too far ahead":                              {queue(many...), me(179), false},
-		"the owner's ticket came after it was shown": {queue(1, 2, 1), entry{revision: 100}, false},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tt.told, tt.p.nextKnows(tt.me, s))
-		})
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -330,14 +329,12 @@ func (i *inquiry) ask(t *testing.T, me entry, least, limit int64) {
 	p.confront(t, s, me, mode, me.revision, i.kv.joined(me, mode, at, limit), i.kv.cut)
 
 	if mode != Shared {
-		whole, err := i.queue.everybody(context.Background(), ticket.session, me, math.MaxInt)
+		whole, err := i.queue.readWhole(context.Background(), ticket.session)
 		if err != nil {
 			t.Fatal(err)
 		}
-		near := whole.near(me, int(limit))
+		near := whole.endingAt(me)
 		p.confront(t, s, me, mode, me.revision, near, near.from > 0)
-
-		i.recall(t, ticket, least, int(limit))
 	}
 
 	if err := ticket.look(context.Background(), least); err != nil {
@@ -347,46 +344,6 @@ func (i *inquiry) ask(t *testing.T, me entry, least, limit int64) {
 		t.Fatalf("looked at %d, least %d: %d for %v, not %d", ticket.seen, least, ticket.verdict, me, p.exact(me, ticket.seen))
 	}
 	p.check(t, me, ticket.seen, ticket.verdict, ticket.nearest)
-}
-
-// recall looks with the help of a picture that is older than the news, on which one may have been
-// seen to own since.
-func (i *inquiry) recall(t *testing.T, ticket *Ticket, least int64, limit int) {
-	p, me := i.kv.past, ticket.me
-	drawn := me.revision + (least*7+int64(limit))%(p.latest()-me.revision+1)
-	i.kv.past = p[:drawn+1]
-	picture, err := i.queue.everybody(context.Background(), ticket.session, me, math.MaxInt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.kv.past = p
-	for _, e := range picture.entries {
-		for at := drawn; at <= p.latest() && e != me && limit%2 > 0; at++ {
-			if strings.HasPrefix(e.key, "q/x") && p.exact(e, at) == granted {
-				picture.owned.Store(e.revision)
-			}
-		}
-	}
-	ticket.picture = picture
-	if at := picture.revision; at >= least { // a first look that comes late
-		first := picture.near(me, limit)
-		if v, e := i.queue.space.decide(me, ticket.mode, me.revision, first); v != askAgain {
-			p.check(t, me, at, v, e)
-		}
-	}
-	told := ticket.recall(context.Background(), least, limit)
-	switch {
-	case told && ticket.seen < max(least, drawn):
-		t.Fatalf("looked at %d, least %d", ticket.seen, least)
-	case told:
-		p.check(t, me, ticket.seen, ticket.verdict, ticket.nearest)
-		if exact := p.exact(me, ticket.seen); ticket.verdict != exact {
-			t.Fatalf("recalled at %d: %d for %v, not %d", ticket.seen, ticket.verdict, me, exact)
-		}
-	case picture.near(me, limit).from == 0:
-		t.Fatalf("%v knew all at %d, and that did not tell", me, drawn)
-	}
-	ticket.picture = nil
 }
 
 // confront puts one answer to decide and compares what it says with the model.

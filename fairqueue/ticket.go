@@ -33,7 +33,6 @@ type Ticket struct {
 	length  int64     // of the queue, at the last look or about
 	quiet   int       // how often there was no news
 	marking bool      // in etcd, that it owns, has been tried
-	picture *picture  // of the queue when it was long
 	others  []*Ticket // of the same group: the loss of any is the loss of all
 	permit  *permitState
 

@@ -41,13 +41,9 @@ func (t *Ticket) Wait(ctx context.Context) error {
 
 func (t *Ticket) wait(ctx context.Context) error {
 	w := t.watcher()
-	defer func() { t.picture = nil }() // a hold may last for days
 	for {
 		switch t.verdict {
 		case granted:
-			if t.picture != nil {
-				t.picture.owned.Store(t.me.revision)
-			}
 			if err := t.announce(ctx); err != nil {
 				return err
 			}
@@ -161,9 +157,6 @@ func (t *Ticket) unchanged(ctx context.Context, least int64) (bool, error) {
 func (t *Ticket) look(ctx context.Context, least int64) error {
 	if t.mode == permit {
 		return t.count(ctx, least)
-	}
-	if t.recall(ctx, least, nearLimit) {
-		return nil
 	}
 	local := true
 	for _, limit := range []int64{1, 64, 0} {
