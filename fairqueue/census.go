@@ -8,9 +8,7 @@ import (
 // census is what is known of a queue of permits.
 type census struct {
 	revision int64
-	// size is how much may be granted, peak the most that it ever was: who is within
-	// that may have been granted before the size was reduced.
-	size, peak int64
+	size     int64 // how much may be granted
 	// first are tickets from the head of the queue, in order; whole says that it goes on
 	// to the asker and includes it.
 	first []entry
@@ -24,7 +22,7 @@ type census struct {
 func censusOf(s space, all []entry, revision, size int64) census {
 	c := census{revision: revision, whole: true, first: all}
 	slices.SortFunc(c.first, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
-	c.size, c.peak = s.sizeIn(all, size)
+	c.size = s.sizeIn(all, size)
 	return c
 }
 
@@ -65,8 +63,8 @@ func (s space) count(me entry, weight int64, c census) (v verdict, predecessor e
 		}
 		ahead = append(ahead, e.key)
 		w, ok := s.weight(e.key)
-		if !ok || w > c.peak-sum { // compared like this, nothing overflows
-			return blocked, predecessor, nil // it, or one before it, waits
+		if !ok || w > c.size-sum { // compared like this, nothing overflows
+			return blocked, predecessor, nil // it, or one before it, waits; or owns since before a reduction
 		}
 		sum += w
 	}

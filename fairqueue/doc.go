@@ -58,7 +58,7 @@
 //	<prefix>/s<lease>-<slot>   shared ticket
 //	<prefix>/p<lease>-<slot>-<weight>            ticket for permits
 //	<prefix>/l<lease>-<slot>[-<priority>]        candidate, with a value of the caller's
-//	<prefix>/!size/<size>-<largest size ever>    size of a semaphore; without a lease
+//	<prefix>/!size/<size>-<size>                 size of a semaphore; without a lease
 //	<prefix>!/slot/<number>/x<lease>-<slot>      owner of a number, a queue of its own
 //
 // This is a wire format. Any other key directly under the prefix counts as a ticket too, one
@@ -111,7 +111,6 @@
 //	any n of several, some free        1 read + 1                         1
 //	  none free                        2, a watch and looks for each, 1   2
 //	permits, after a wait              1 more                             1 more
-//	  the first after a reduction      1 read + 1 more                    1 more
 //	a number with them                 1 read + 1                         1
 //	Share, Set                         1                                  1
 //	PassTo                             2 reads + 1                        1

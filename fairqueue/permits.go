@@ -19,7 +19,9 @@ import (
 // So who owns can be told from the keys alone. What cannot is when: a ticket may come to
 // own without that anything happened to it. Therefore the first in line that does not own
 // watches all ahead of it, and every other one watches its predecessor, which says so with
-// a put when it comes to own after having waited.
+// a put when it comes to own after having waited. After a reduction of the size one that has
+// owned since before looks like one that waits. Whoever waits for it finds out at the next
+// recheck that others ahead have left.
 
 // SizeError says that a semaphore was used with another size than the one agreed on, with slots where others
 // use it without, or for more permits than there are.
@@ -44,7 +46,6 @@ func (e *SizeError) Error() string {
 type permitState struct {
 	weight int64
 	size   int64    // last known
-	peak   int64    // last known
 	ahead  []string // keys, if crowded
 }
 
@@ -85,7 +86,7 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	agreed := q.space.sizes().all()
 	record := clientv3.OpTxn(
 		[]clientv3.Cmp{agreed.vacant()},
-		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size, size), agreement{Slots: q.numbered}.value())}, nil)
+		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size), agreement{Slots: q.numbered}.value())}, nil)
 	response, seen, found, err := create(ctx, []*Ticket{t}, len(conditions) > 0, session.Transaction{
 		If:   append(conditions, t.absent()),
 		Then: []clientv3.Op{record, t.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.start},
@@ -149,7 +150,7 @@ func (q *Queue) fits(ctx context.Context, s *session.Session, weight, size int64
 	if err := q.agree(answer.Kvs, size); err != nil {
 		return err
 	}
-	if agreed, _ := q.space.sizeIn(entriesOf(answer.Kvs), size); weight > agreed {
+	if agreed := q.space.sizeIn(entriesOf(answer.Kvs), size); weight > agreed {
 		return &SizeError{Asked: weight, Agreed: agreed, Weight: true}
 	}
 	return nil
@@ -184,7 +185,7 @@ func (t *Ticket) reckon(c census) {
 	v, predecessor, ahead := t.queue.space.count(t.me, t.permit.weight, c)
 	t.seen = c.revision
 	t.hear(v, predecessor)
-	t.permit.size, t.permit.peak, t.permit.ahead = c.size, c.peak, ahead
+	t.permit.size, t.permit.ahead = c.size, ahead
 }
 
 // take reads the head of the queue, its end as far as the ticket, and the size.
@@ -204,7 +205,7 @@ func (t *Ticket) take(ctx context.Context, limit int64, local bool) (census, err
 		return census{}, err
 	}
 	c := census{revision: revision, first: lists[1].entries, whole: !lists[1].more, last: lists[2].entries}
-	c.size, c.peak = s.sizeIn(lists[0].entries, t.permit.size)
+	c.size = s.sizeIn(lists[0].entries, t.permit.size)
 	return c, nil
 }
 
@@ -225,7 +226,7 @@ func (t *Ticket) permitObstacle() obstacle {
 		o.span, o.puts = t.queue.space.all(), false
 		o.ends = func(e *clientv3.Event) bool {
 			key := string(e.Kv.Key)
-			_, _, resized := t.queue.space.sizeOf(key)
+			_, resized := t.queue.space.sizeOf(key)
 			return resized || slices.Contains(t.permit.ahead, key)
 		}
 	}
@@ -235,13 +236,7 @@ func (t *Ticket) permitObstacle() obstacle {
 // wakeNext lets the next in line know that t owns from now on, if that one may have seen t
 // waiting.
 func (t *Ticket) wakeNext(ctx context.Context) error {
-	if t.mode != permit {
-		return nil
-	}
-	if t.permit.peak > t.permit.size {
-		t.queue.forgetPeak(ctx, t.session, t.me)
-	}
-	if t.seen == t.me.revision {
+	if t.mode != permit || t.seen == t.me.revision {
 		return nil
 	}
 	return t.Set(ctx, t.value)

@@ -36,8 +36,8 @@ func replayPermits(script []byte) past {
 		case 0, 1, 2, 3:
 			key := s.key(permit, 1, int(which/6), which%6+1)
 			create(key)
-			if _, _, ok := sizeAt(now); !ok {
-				create(s.sizeKey(firstSize, firstSize))
+			if _, ok := sizeAt(now); !ok {
+				create(s.sizeKey(firstSize))
 			}
 		case 4:
 			if what/8%4 > 0 { // those who are not ours are rare
@@ -50,10 +50,10 @@ func replayPermits(script []byte) past {
 				delete(now, inOrder[int(which)%min(len(inOrder), int(what/8)%4+1)].key)
 			}
 		case 7:
-			size, peak, ok := sizeAt(now)
+			size, ok := sizeAt(now)
 			if next := which%9 + 1; ok && next != size {
-				delete(now, s.sizeKey(size, peak))
-				create(s.sizeKey(next, max(next, peak)))
+				delete(now, s.sizeKey(size))
+				create(s.sizeKey(next))
 			}
 		}
 		p = append(p, now)
@@ -61,13 +61,26 @@ func replayPermits(script []byte) past {
 	return p
 }
 
-func sizeAt(keys map[string]birth) (size, peak int64, ok bool) {
+func sizeAt(keys map[string]birth) (size int64, ok bool) {
 	for key := range keys {
-		if size, peak, ok = space("q/").sizeOf(key); ok {
-			return size, peak, true
+		if size, ok = space("q/").sizeOf(key); ok {
+			return size, true
 		}
 	}
-	return firstSize, firstSize, false
+	return firstSize, false
+}
+
+// reduced reports whether the size has been reduced up to a revision.
+func (p past) reduced(at int64) bool {
+	largest := int64(0)
+	for _, keys := range p[:at+1] {
+		size, ok := sizeAt(keys)
+		if ok && size < largest {
+			return true
+		}
+		largest = max(largest, size)
+	}
+	return false
 }
 
 func ticketsOf(keys map[string]birth) []entry {
@@ -91,7 +104,7 @@ func weightOf(key string) int64 {
 
 // owns says by definition whether me does: it and all ahead of it are together within the size.
 func owns(keys map[string]birth, me entry) bool {
-	size, _, _ := sizeAt(keys)
+	size, _ := sizeAt(keys)
 	sum := weightOf(me.key)
 	for _, e := range ticketsOf(keys) {
 		if e.revision < me.revision {
@@ -114,7 +127,7 @@ func (p past) ownedBy(at int64, e entry) bool {
 // checkCount holds what count says of me at a revision against the model.
 func (p past) checkCount(t *testing.T, me entry, at int64, v verdict, predecessor entry, ahead []string) {
 	t.Helper()
-	size, peak, _ := sizeAt(p[at])
+	size, _ := sizeAt(p[at])
 	var before []entry
 	for _, e := range ticketsOf(p[at]) {
 		if e.revision < me.revision {
@@ -131,9 +144,10 @@ func (p past) checkCount(t *testing.T, me entry, at int64, v verdict, predecesso
 	case granted:
 		ok = owns(p[at], me)
 	case blocked:
-		// By one that is still to leave, or to say that it owns. It says so if it has waited:
-		// so it must not own yet, nor have owned before, or the news was before this question.
-		ok = there && !owns(p[at], me) && len(before) > 0 && before[len(before)-1] == predecessor && !p.ownedBy(at, predecessor)
+		// By a ticket that is still to leave, or to put its value when it comes to own. It does so if it has waited.
+		// So it must not own yet, nor have owned before, unless that was before a reduction.
+		ok = there && !owns(p[at], me) && len(before) > 0 && before[len(before)-1] == predecessor &&
+			(!p.ownedBy(at, predecessor) || p.reduced(at))
 	case crowded:
 		sum := int64(0)
 		var all []string
@@ -141,13 +155,13 @@ func (p past) checkCount(t *testing.T, me entry, at int64, v verdict, predecesso
 			sum += weightOf(e.key)
 			all = append(all, e.key)
 		}
-		ok = there && !owns(p[at], me) && len(all) > 0 && slices.Equal(all, ahead) && sum <= peak
+		ok = there && !owns(p[at], me) && len(all) > 0 && slices.Equal(all, ahead) && sum <= size
 	default:
 		ok = v == askFurther
 	}
 	if !ok {
-		t.Fatalf("at %d %v is told %d, by %v, ahead %v; size %d, peak %d, there %v, owns %v, line %v",
-			at, me, v, predecessor, ahead, size, peak, there, owns(p[at], me), before)
+		t.Fatalf("at %d %v is told %d, by %v, ahead %v; size %d, there %v, owns %v, line %v",
+			at, me, v, predecessor, ahead, size, there, owns(p[at], me), before)
 	}
 }
 

@@ -111,12 +111,12 @@ func (c *crowd) settle() {
 	}
 }
 
-// M4, M5: whatever comes and goes, and however slow the waiters are, events alone bring
-// everybody what is due to it, and nobody anything else. In particular nobody waits for one
-// that owns already and has nothing to say any more.
-func TestEventsAloneWakeWhoeverCanOwn(t *testing.T) {
+// M4, M5: whatever comes and goes, and however slow the waiters are, events bring every ticket what is due
+// to it, and none anything else; after a reduction of the size, events and a recheck do. In particular no
+// ticket waits for one that owns already and is not going to put its value any more.
+func TestEventsWakeWhateverCanOwn(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
-	var woken int
+	var woken, rechecked int
 	for range 80 {
 		script := make([]byte, 2*(20+random.IntN(140)))
 		for i := range script {
@@ -132,6 +132,13 @@ func TestEventsAloneWakeWhoeverCanOwn(t *testing.T) {
 				continue
 			}
 			c.settle()
+			if c.past.reduced(c.now) {
+				rechecked++
+				for me := range c.tickets {
+					c.awake[me] = true
+				}
+				c.settle()
+			}
 			keys := c.state(c.now)
 			for me, ticket := range c.tickets {
 				owned := ticket.verdict == granted
@@ -146,4 +153,5 @@ func TestEventsAloneWakeWhoeverCanOwn(t *testing.T) {
 		}
 	}
 	require.Greater(t, woken, 100, "the histories are worth something")
+	require.Greater(t, rechecked, 100)
 }

@@ -111,7 +111,7 @@ func (q *Queue) Inspect(ctx context.Context) (entries []Entry, size int64, err e
 		return nil, 0, q.failed(err)
 	}
 	for _, kv := range kvs {
-		if agreed, _, ok := q.space.sizeOf(string(kv.Key)); ok {
+		if agreed, ok := q.space.sizeOf(string(kv.Key)); ok {
 			size = agreed
 		}
 	}

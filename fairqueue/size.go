@@ -3,6 +3,7 @@ package fairqueue
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -39,38 +40,39 @@ func (a agreement) value() string {
 
 func (s space) sizes() space { return s + sizeFolder + "/" }
 
-func (s space) sizeKey(size, peak int64) string {
-	return string(s.sizes()) + strconv.FormatInt(size, 10) + "-" + strconv.FormatInt(peak, 10)
+func (s space) sizeKey(size int64) string {
+	return fmt.Sprintf("%s%d-%d", s.sizes(), size, size)
 }
 
-func (s space) sizeOf(key string) (size, peak int64, ok bool) {
+// sizeOf returns the size that a key records. Earlier versions wrote the largest size ever behind it.
+func (s space) sizeOf(key string) (size int64, ok bool) {
 	name, ok := strings.CutPrefix(key, string(s.sizes()))
 	if !ok {
-		return 0, 0, false
+		return 0, false
 	}
 	first, second, _ := strings.Cut(name, "-")
 	size, err := strconv.ParseInt(first, 10, 64)
 	if err != nil {
-		return 0, 0, false
+		return 0, false
 	}
-	peak, err = strconv.ParseInt(second, 10, 64)
-	return size, peak, err == nil && 0 < size && size <= peak
+	largest, err := strconv.ParseInt(second, 10, 64)
+	return size, err == nil && 0 < size && size <= largest
 }
 
 // sizeIn finds the size among keys; without one it is the size given.
-func (s space) sizeIn(keys []entry, size int64) (agreed, peak int64) {
+func (s space) sizeIn(keys []entry, size int64) int64 {
 	for _, e := range keys {
-		if agreed, peak, ok := s.sizeOf(e.key); ok {
-			return agreed, peak
+		if agreed, ok := s.sizeOf(e.key); ok {
+			return agreed
 		}
 	}
-	return size, size
+	return size
 }
 
 // recorded finds the key that tells the size among those of the folder, in which others may put theirs.
 func (s space) recorded(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 	for _, kv := range kvs {
-		if _, _, ok := s.sizeOf(string(kv.Key)); ok {
+		if _, ok := s.sizeOf(string(kv.Key)); ok {
 			return kv
 		}
 	}
@@ -80,7 +82,7 @@ func (s space) recorded(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // agree says whether size is the one agreed on, or was once, and whether all have slots or none has.
 func (q *Queue) agree(kvs []*mvccpb.KeyValue, size int64) error {
 	for _, kv := range kvs {
-		agreed, _, ok := q.space.sizeOf(string(kv.Key))
+		agreed, ok := q.space.sizeOf(string(kv.Key))
 		if !ok {
 			continue
 		}
@@ -129,14 +131,13 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 	if err != nil {
 		return false, err
 	}
-	peak := size
 	a := agreement{Slots: q.numbered}
 	var deletes []clientv3.Op
 	conditions := []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(folder.first), "<", old.Header.Revision+1).WithRange(folder.end),
 	}
 	for _, kv := range old.Kvs {
-		replaced, most, ok := q.space.sizeOf(string(kv.Key))
+		replaced, ok := q.space.sizeOf(string(kv.Key))
 		if !ok {
 			continue // whoever's it is
 		}
@@ -146,7 +147,6 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 		a.Slots = false
 		_ = json.Unmarshal(kv.Value, &a) // what is unreadable has nothing to say
 		a.Replaced = append(a.Replaced, replaced)
-		peak = max(peak, most)
 		// An attempt that arrives late must not set a size anew that has been forgotten.
 		conditions = append(conditions, createdAt(string(kv.Key), kv.CreateRevision))
 		deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
@@ -154,37 +154,9 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 	a.Replaced = a.Replaced[max(0, len(a.Replaced)-sizesKept):]
 	answer, err := client.Txn(ctx).
 		If(conditions...).
-		Then(append(deletes, clientv3.OpPut(q.space.sizeKey(size, peak), a.value()))...).
+		Then(append(deletes, clientv3.OpPut(q.space.sizeKey(size), a.value()))...).
 		Commit()
 	return err == nil && answer.Succeeded, err
-}
-
-// forgetPeak notes that nobody has a permit from before a reduction any more: from then on
-// those who wait one behind the other need not watch all. It is for a ticket that has been granted:
-// if it joined after the reduction, so did all behind it, and those ahead of it and itself are
-// within the new size. If it fails, the next one does it.
-func (q *Queue) forgetPeak(ctx context.Context, s *session.Session, granted entry) {
-	folder := q.space.sizes().all()
-	_ = s.Call(ctx, func(ctx context.Context) error {
-		old, err := s.Client().Get(ctx, folder.first, clientv3.WithRange(folder.end))
-		if err != nil {
-			return err
-		}
-		kv := q.space.recorded(old.Kvs)
-		if kv == nil || kv.CreateRevision > granted.revision {
-			return nil
-		}
-		key := string(kv.Key)
-		size, peak, _ := q.space.sizeOf(key)
-		if size == peak {
-			return nil
-		}
-		_, err = s.Client().Txn(ctx).
-			If(createdAt(key, kv.CreateRevision)).
-			Then(clientv3.OpDelete(key), clientv3.OpPut(q.space.sizeKey(size, size), string(kv.Value))).
-			Commit()
-		return err
-	})
 }
 
 // Forget removes the size of a semaphore that nobody uses, the only key without a lease that
@@ -219,7 +191,7 @@ func (q *Queue) Sizes(ctx context.Context) iter.Seq2[int64, error] {
 		for entries, err := range sizes.Follow(ctx) {
 			size := int64(0)
 			for _, e := range entries {
-				if agreed, _, ok := q.space.sizeOf(e.Key); ok {
+				if agreed, ok := q.space.sizeOf(e.Key); ok {
 					size = agreed
 				}
 			}

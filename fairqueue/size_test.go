@@ -106,21 +106,18 @@ func TestASmallerSizeTakesNothingAwayAndGrantsNothingUntilItFits(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
 	client := c.Client(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
-	watches := spyOnWatches(c)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(20*time.Millisecond))
 	var held []*fairqueue.Ticket
 	for range 4 {
 		held = append(held, holdPermits(t, q, 1, 4))
 	}
 	first := wait(t, within(t, patience), joinPermits(t, q, 1, 4))
-	watches.await(t, 1)
 	second := wait(t, within(t, patience), joinPermits(t, q, 1, 4))
-	watches.await(t, 2)
 	resize(t, q, 2)
-	watches.await(t, 3)
-	for i, who := range []int{3, 0} {
-		leave(t, held[who])
-		watches.await(t, 4+i)
+	looks := spyOnRequests(c, "Txn", looking)
+	for _, i := range []int{3, 0} {
+		leave(t, held[i])
+		looks.await(t, looks.seen()+5) // of two waiters
 		requireWaiting(t, first)
 		requireWaiting(t, second)
 		_, err := q.TryPermits(within(t, patience), 1, 2)
@@ -303,7 +300,7 @@ func TestASizeIsAgreedOnBesideAStrangersKeyInItsFolder(t *testing.T) {
 			resize(t, q, 1)
 			leave(t, first)
 			leave(t, holdPermits(t, other, 1, 2)) // a replaced size, which counts as the new one
-			require.ElementsMatch(t, []string{stray, "q/!size/1-1"}, keysUnder(t, client, "q"), "nobody has a permit from before")
+			require.ElementsMatch(t, []string{stray, "q/!size/1-1"}, keysUnder(t, client, "q"))
 
 			require.NoError(t, q.Forget(within(t, patience)))
 			put(t, client, stray)

@@ -60,7 +60,7 @@ func (t *Ticket) trySlot(ctx context.Context) (*Group, int, error) {
 	for used[strconv.Itoa(number)] {
 		number++
 	}
-	if size, _ := t.queue.space.sizeIn(lists[1].entries, t.permit.size); int64(number) >= size {
+	if size := t.queue.space.sizeIn(lists[1].entries, t.permit.size); int64(number) >= size {
 		return nil, 0, ErrBusy // somebody's who has left it is still being removed
 	}
 	places := []Place{{t.queue.in(space(prefix + strconv.Itoa(number) + "/")), Exclusive}}
