@@ -17,8 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shown are the packages whose exported names have to be shown in examples.
-var shown = []string{"etcdlock", "session", "fairqueue", "embedtest"}
+// shown are the packages that users import, whose exported names have to be shown in examples. What fairqueue
+// exports is for etcdlock.
+var shown = []string{"etcdlock", "session", "embedtest"}
 
 // spoken are methods that users call through packages fmt and errors.
 var spoken = []string{"Error", "String", "Unwrap"}

@@ -8,55 +8,68 @@ import (
 	"time"
 
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/session"
 )
 
+// A leader whose health check fails, and one whose session is lost, stop for different reasons.
 func ExampleElection_Run() {
-	client, stop := start()
+	src, stop := sessions()
 	defer stop()
-	sessions := session.Keep(client)
-	defer sessions.Close(context.Background())
+	diskFull := make(chan struct{})
+	election := etcdlock.NewElection(src, "controller",
+		etcdlock.WithHealthCheck(time.Second/4, func(context.Context) error {
+			select {
+			case <-diskFull:
+				return errors.New("the disk is full")
+			default:
+				return nil
+			}
+		}))
 
 	ctx, cancel := context.WithCancel(context.Background()) // ends when the program is to stop
-	err := etcdlock.NewElection(sessions, "controller").Run(ctx, "node-1", func(ctx context.Context, _ *etcdlock.Term) error {
+	err := election.Run(ctx, "node-1", func(ctx context.Context, _ *etcdlock.Term) error {
 		fmt.Println("leading", etcdlock.RequireHeld(ctx, "controller"))
-		cancel()
+		close(diskFull)
 		<-ctx.Done() // work until then
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, etcdlock.ErrUnhealthy):
+			fmt.Println(cause)
+		case errors.Is(cause, etcdlock.ErrLost):
+			fmt.Println("another node may lead")
+		}
+		cancel() // otherwise Run would wait until it is healthy again
 		return nil
 	})
 	fmt.Println(err)
 	// Output:
 	// leading <nil>
+	// etcdlock: unhealthy: the disk is full
 	// run "controller": context canceled
 }
 
 func ExampleElection_Campaign() {
-	client, stop := start()
+	src, stop := sessions()
 	defer stop()
 	ctx := context.Background()
-	sessions := session.Keep(client)
-	defer sessions.Close(ctx)
-	election := etcdlock.NewElection(sessions, "controller")
+	election := etcdlock.NewElection(src, "controller", etcdlock.WithPriority(10))
+	_, err := election.Leader(ctx)
+	fmt.Println(errors.Is(err, etcdlock.ErrNoLeader))
 
-	term, err := election.Campaign(ctx, "node-1")
-	if err != nil {
-		log.Fatal(err)
-	}
-	leader, err := election.Leader(ctx)
-	fmt.Println(leader.Value, leader.Token == term.Token(), err)
+	term := must(election.Campaign(ctx, "node-1: starting"))
+	check(term.Proclaim(ctx, "node-1: ready"))
+	leader := must(election.Leader(ctx))
+	fmt.Println(leader.Value, leader.Priority, leader.Key == term.Key(), leader.Token == term.Token())
 	fmt.Println(term.Resign(ctx))
 	// Output:
-	// node-1 true <nil>
+	// true
+	// node-1: ready 10 true true
 	// <nil>
 }
 
 func ExampleElection_Observe() {
-	client, stop := start()
+	src, stop := sessions()
 	defer stop()
 	ctx := context.Background()
-	sessions := session.Keep(client)
-	defer sessions.Close(ctx)
-	election := etcdlock.NewElection(sessions, "controller")
+	election := etcdlock.NewElection(src, "controller")
 
 	for leader, err := range election.Observe(ctx) {
 		switch {
@@ -64,9 +77,7 @@ func ExampleElection_Observe() {
 			log.Print(err) // etcd refuses; it goes on trying
 		case leader.Vacant():
 			fmt.Println("nobody leads")
-			if _, err := election.Campaign(ctx, "node-1"); err != nil {
-				log.Fatal(err)
-			}
+			must(election.Campaign(ctx, "node-1"))
 		default:
 			fmt.Println(leader.Value, "leads")
 			return
@@ -78,73 +89,26 @@ func ExampleElection_Observe() {
 }
 
 func ExampleTerm_Transfer() {
-	client, stop := start()
+	src, stop := sessions()
 	defer stop()
 	ctx := context.Background()
-	sessions := session.Keep(client)
-	defer sessions.Close(ctx)
-	election := etcdlock.NewElection(sessions, "controller")
+	election := etcdlock.NewElection(src, "controller", etcdlock.AtPrefix())
 
-	term, err := election.Campaign(ctx, "node-1")
-	if err != nil {
-		log.Fatal(err)
-	}
+	term := must(election.Campaign(ctx, "node-1"))
 	next := make(chan *etcdlock.Term)
-	go func() {
-		term, _ := election.Campaign(ctx, "node-2")
-		next <- term
-	}()
+	go func() { next <- must(election.Campaign(ctx, "node-2")) }()
 	for errors.Is(term.Transfer(ctx, "node-2"), etcdlock.ErrNotWaiting) {
 		time.Sleep(time.Millisecond) // it is not in line yet
 	}
-	fmt.Println((<-next).Err(), "|", term.Err())
-	// Output: <nil> | etcdlock: unlocked
-}
+	second := <-next
+	fmt.Println(second.Err(), "|", term.Err())
 
-func ExampleWithHealthCheck() {
-	client, stop := start()
-	defer stop()
-	ctx := context.Background()
-	sessions := session.Keep(client)
-	defer sessions.Close(ctx)
-
-	diskFull := make(chan struct{})
-	election := etcdlock.NewElection(sessions, "controller",
-		etcdlock.WithHealthCheck(time.Second/4, func(context.Context) error {
-			select {
-			case <-diskFull:
-				return errors.New("the disk is full")
-			default:
-				return nil
-			}
-		}))
-	ctx, cancel := context.WithCancel(ctx)
-	_ = election.Run(ctx, "node-1", func(ctx context.Context, _ *etcdlock.Term) error {
-		close(diskFull)
-		<-ctx.Done()
-		fmt.Println(context.Cause(ctx))
-		cancel() // otherwise Run would wait until it is healthy again
-		return nil
-	})
-	// Output: etcdlock: unhealthy: the disk is full
-}
-
-func ExampleWithPriority() {
-	client, stop := start()
-	defer stop()
-	ctx := context.Background()
-	sessions := session.Keep(client)
-	defer sessions.Close(ctx)
-
-	preferred := etcdlock.NewElection(sessions, "controller", etcdlock.WithPriority(10))
-	term, err := preferred.Campaign(ctx, "node-1")
-	if err != nil {
-		log.Fatal(err)
+	// Other programs stand in line, as "etcdctl elect" does. They could not be asked to join again.
+	for _, key := range []string{"a", "b"} {
+		must(src.Client().Put(ctx, election.Name()+"/"+key, "etcdctl "+key))
 	}
-	leader, err := preferred.Leader(ctx)
-	fmt.Println(leader.Value, leader.Priority, err)
-	fmt.Println(term.Resign(ctx))
+	fmt.Println(errors.Is(second.Transfer(ctx, "etcdctl b"), etcdlock.ErrForeign), second.Err())
 	// Output:
-	// node-1 10 <nil>
-	// <nil>
+	// <nil> | etcdlock: unlocked
+	// true <nil>
 }

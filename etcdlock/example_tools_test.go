@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
-	"sync"
+	"log/slog"
+	"os"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,175 +13,151 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
+// What an operator wants to see.
 func ExampleInspect() {
 	src, stop := sessions()
 	defer stop()
 	ctx := context.Background()
-	h, err := etcdlock.NewMutex(src, "orders", etcdlock.WithLabel("nightly run")).Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
+	downloads := etcdlock.NewSemaphore(src, "downloads", 3, etcdlock.WithLabel("nightly run"))
+	for _, n := range []int64{2, 1} {
+		must(downloads.Acquire(ctx, n))
 	}
-	queue, err := etcdlock.Inspect(ctx, src.Client(), "orders")
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, p := range queue.Places {
-		fmt.Println(p.Kind, p.Holding, p.Owner.Label, p.Token == h.Token())
-	}
-	_ = h.Unlock(ctx)
-	// Output: exclusive true nightly run true
-}
+	must(etcdlock.NewElection(src, "controller", etcdlock.WithPriority(10)).Campaign(ctx, "node-1"))
 
-// Every machine has the same timer. The first one does the job, the others are too late, even
-// if their clocks are some seconds behind.
-func ExampleWithMinHold() {
-	src, stop := sessions()
-	defer stop()
-	ctx := context.Background()
-	report := etcdlock.NewMutex(src, "report", etcdlock.WithMinHold(time.Minute))
-	for _, machine := range []string{"a", "b"} {
-		h, err := report.TryLock(ctx)
-		if errors.Is(err, etcdlock.ErrBusy) {
-			fmt.Println(machine, "skips it")
-			continue
+	for _, name := range []string{downloads.Name(), "controller"} {
+		queue := must(etcdlock.Inspect(ctx, src.Client(), name))
+		fmt.Println(queue.Name, "at", queue.Prefix, "has", queue.Size, "permits and", queue.Holding, "holders")
+		for _, p := range queue.Places {
+			fmt.Println(p.Kind, p.Holding, p.Key != "" && p.Token > 0 && p.Lease != clientv3.NoLease && p.TTL > 0)
+			fmt.Printf("weight %d, priority %d, label %q, leader %t\n", p.Weight, p.Priority, p.Owner.Label, p.Value == "node-1")
 		}
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(machine, "does it")
-		_ = h.Unlock(ctx)
 	}
 	// Output:
-	// a does it
-	// b skips it
-}
-
-// Of all machines that have the same timer, one does the job.
-func ExampleTryDo() {
-	src, stop := sessions()
-	defer stop()
-	ctx := context.Background()
-	report := etcdlock.NewMutex(src, "report")
-	job := func(ctx context.Context, _ *etcdlock.Hold) error {
-		fmt.Println("at work")
-		again := etcdlock.TryDo(ctx, report, func(context.Context, *etcdlock.Hold) error { return nil })
-		fmt.Println("at the same time:", errors.Is(again, etcdlock.ErrBusy))
-		return nil
-	}
-	if err := etcdlock.TryDo(ctx, report, job); err != nil {
-		log.Fatal(err)
-	}
-	// Output:
-	// at work
-	// at the same time: true
-}
-
-// All requests that a process serves want the same lock. They stand in etcd's line together, and
-// hand it on in memory for at most 50 ms before others have their turn.
-func ExampleWithLocalHandover() {
-	src, stop := sessions()
-	defer stop()
-	ctx := context.Background()
-	stock := etcdlock.NewMutex(src, "stock", etcdlock.WithLocalHandover(50*time.Millisecond, 1_000))
-	left := 100 // of the process, for the sake of the example
-	var requests sync.WaitGroup
-	for range 100 {
-		requests.Go(func() {
-			err := etcdlock.Do(ctx, stock, func(context.Context, *etcdlock.Hold) error {
-				left--
-				return nil
-			})
-			if err != nil {
-				log.Print(err)
-			}
-		})
-	}
-	requests.Wait()
-	fmt.Println(left)
-	// Output: 0
-}
-
-// A process that locks a name of its own again and again keeps the lock in between, for as long
-// as nobody else wants it.
-func ExampleWithRetention() {
-	src, stop := sessions()
-	defer stop()
-	ctx := context.Background()
-	shard := etcdlock.NewMutex(src, "shard-7", etcdlock.WithRetention(10*time.Second))
-	first, err := shard.Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	_ = first.Unlock(ctx)
-	again, err := shard.Lock(ctx) // no round trip
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(first.Token() == again.Token())
-	_ = again.Unlock(ctx)
-	// Output: true
-}
-
-// What must only be called under a lock can say so.
-func ExampleRequireHeld() {
-	src, stop := sessions()
-	defer stop()
-	charge := func(ctx context.Context) error { return etcdlock.RequireHeld(ctx, "orders") }
-	ctx := context.Background()
-	fmt.Println(charge(ctx))
-	fmt.Println(etcdlock.Do(ctx, etcdlock.NewMutex(src, "orders"), func(ctx context.Context, _ *etcdlock.Hold) error {
-		return charge(ctx)
-	}))
-	// Output:
-	// require "orders": etcdlock: not held
-	// <nil>
+	// downloads at etcdlock/downloads/ has 3 permits and 2 holders
+	// permit true true
+	// weight 2, priority 0, label "nightly run", leader false
+	// permit true true
+	// weight 1, priority 0, label "nightly run", leader false
+	// controller at etcdlock/controller/ has 0 permits and 1 holders
+	// candidate true true
+	// weight 0, priority 10, label "", leader true
 }
 
 func ExampleBlockedError() {
 	src, stop := sessions()
 	defer stop()
-	h, err := etcdlock.NewMutex(src, "orders", etcdlock.WithLabel("nightly run")).Lock(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	ctx := context.Background()
+	orders := etcdlock.NewMutex(src, "orders", etcdlock.WithLabel("nightly run"))
+	h := must(orders.Lock(ctx))
+	soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
-	_, err = etcdlock.NewMutex(src, "orders").Lock(ctx)
+	_, err := orders.Lock(soon)
 	var blocked *etcdlock.BlockedError
 	if errors.As(err, &blocked) {
 		fmt.Println(blocked.Ahead, "ahead, owned by", blocked.Owner.Label, blocked.Token == h.Token())
 	}
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
-	_ = h.Unlock(context.Background())
 	// Output:
 	// 1 ahead, owned by nightly run true
 	// true
 }
 
-// Somebody has put a key into the queue by hand. It blocks as another program's ticket does, and without a lease it
-// stays.
-func ExampleBlockedError_foreign() {
+// A program that nobody knows any more, or somebody's hand, has left a key, which without a lease stays for ever. The
+// error of a wait that times out says enough to remove it.
+func ExampleForceRelease() {
 	src, stop := sessions()
 	defer stop()
-	client := src.Client()
-	ctx := context.Background()
-	if _, err := client.Put(ctx, "etcdlock/orders/foo", "bar"); err != nil {
-		log.Fatal(err)
-	}
-	soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-	defer cancel()
-	orders := etcdlock.NewMutex(src, "orders")
-	_, err := orders.Lock(soon)
+	client, ctx := src.Client(), context.Background()
+	must(client.Put(ctx, "legacy/694d", "left by cron on host-3"))
+
+	legacy := etcdlock.NewMutex(src, "legacy", etcdlock.AtPrefix())
 	var blocked *etcdlock.BlockedError
-	if errors.As(err, &blocked) && blocked.Foreign && blocked.Lease == clientv3.NoLease {
-		fmt.Println("for ever by", blocked.Key)
-		if err := etcdlock.ForceRelease(ctx, client, blocked.Key, blocked.Token); err != nil {
-			log.Fatal(err)
-		}
+	for blocked == nil { // it takes a read that etcd has to answer soon
+		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		_, err := legacy.Lock(soon)
+		cancel()
+		errors.As(err, &blocked)
 	}
-	_, err = orders.Lock(ctx)
-	fmt.Println(err)
+	fmt.Println(blocked.Key, "|", blocked.Value, "|", blocked.Foreign, blocked.Lease == clientv3.NoLease)
+	fmt.Println(errors.Is(blocked.Err, context.DeadlineExceeded))
+
+	check(etcdlock.ForceRelease(ctx, client, blocked.Key, blocked.Token))
+	must(legacy.Lock(ctx))
+	again := etcdlock.ForceRelease(ctx, client, blocked.Key, blocked.Token)
+	fmt.Println(errors.Is(again, etcdlock.ErrStale)) // it cannot hit a later owner
 	// Output:
-	// for ever by etcdlock/orders/foo
+	// legacy/694d | left by cron on host-3 | true true
+	// true
+	// true
+}
+
+// Metrics: who waits and holds, and for how long.
+func ExampleWithHooks() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+
+	inLine, lost := make(chan struct{}, 1), make(chan struct{})
+	note := func(what, name, key string, token etcdlock.Token) {
+		fmt.Println(what, name, key != "" && token > 0) // which tell one place in line from all others
+	}
+	orders := etcdlock.NewMutex(src, "orders", etcdlock.WithHooks(&etcdlock.Hooks{
+		Waiting: func(w etcdlock.Waiting) {
+			note("waiting for", w.Name, w.Key, w.Token)
+			inLine <- struct{}{}
+		},
+		Acquired: func(a etcdlock.Acquired) {
+			note("acquired", a.Name, a.Key, a.Token)
+			fmt.Println("waited:", a.Waited > 0)
+		},
+		Released: func(r etcdlock.Released) {
+			note("released", r.Name, r.Key, r.Token)
+			fmt.Println("held:", r.Held > 0, "lost:", errors.Is(r.Err, etcdlock.ErrLost))
+		},
+		Lost: func(l etcdlock.Lost) {
+			note("lost", l.Name, l.Key, l.Token)
+			fmt.Println("held:", l.Held > 0, "lost:", errors.Is(l.Err, etcdlock.ErrLost))
+			close(lost)
+		},
+	}))
+
+	other := must(etcdlock.NewMutex(src, "orders").Lock(ctx))
+	go func() {
+		<-inLine
+		check(other.Unlock(ctx))
+	}()
+	h := must(orders.Lock(ctx))
+	s := must(src.Session(ctx))
+	must(src.Client().Revoke(ctx, s.Lease())) // an operator's mistake
+	_ = s.Renew(ctx)
+	<-lost
+	_ = h.Unlock(ctx)
+	// Output:
+	// waiting for orders true
+	// acquired orders true
+	// waited: true
+	// lost orders true
+	// held: true lost: true
+	// released orders true
+	// held: true lost: true
+}
+
+func ExampleWithLogger() {
+	src, stop := sessions()
+	defer stop()
+	handler := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		Level: slog.LevelDebug, // losses, and releases that fail, are warnings
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.MessageKey || a.Key == "lock" {
+				return a
+			}
+			return slog.Attr{} // for an output that is always the same
+		},
+	})
+	orders := etcdlock.NewMutex(src, "orders", etcdlock.WithLogger(slog.New(handler)))
+	fmt.Println(etcdlock.Do(context.Background(), orders, func(context.Context, *etcdlock.Hold) error { return nil }))
+	// Output:
+	// msg="lock acquired" lock=orders
+	// msg="lock released" lock=orders
 	// <nil>
 }
