@@ -15,61 +15,18 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// permissions are the prefixes that a user must be able to read and to write for the lock "orders"
-// of each kind; see "Permissions" in docs/operating.md.
-var permissions = map[string][]string{
-	"Mutex":             {"etcdlock/orders/"},
-	"Mutex at a prefix": {"orders/"},
-
-	"Mutex with local hand-over": {"etcdlock/orders/"},
-	"RWMutex":                    {"etcdlock/orders/"},
-	"readers of a RWMutex":       {"etcdlock/orders/"},
-	"Semaphore of 1":             {"etcdlock/orders/"},
-	"Semaphore of 3":             {"etcdlock/orders/"},
-	"Semaphore with slots":       {"etcdlock/orders/", "etcdlock/orders!/slot/"},
-	"Multi":                      {"etcdlock/orders/", "etcdlock/orders%20stock/", "etcdlock/orders%20prices/"},
-	"stripe":                     {"etcdlock/orders%2F7/"},
-	"any stripe":                 {"etcdlock/orders%2F0/"},
-	"ReentrantLock":              {"etcdlock/orders/"},
-	"candidate of Election":      {"etcdlock/orders/"},
-}
-
-// kindsForUsers are those of the conformance suite, and those that are no Lockers.
-func kindsForUsers() []kind {
-	return append([]kind{
-		{"any stripe", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-			return anyStripe{etcdlock.NewStriped(src, name, 1)}
-		}, func(name string) string { return inNamespace(name + "%2F0") }},
-		{"candidate of Election", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-			return campaigner{etcdlock.NewElection(src, name)}
-		}, inNamespace},
-	}, kinds...)
-}
-
-type anyStripe struct{ stripes *etcdlock.Striped }
-
-func (a anyStripe) Lock(ctx context.Context) (*etcdlock.Hold, error) {
-	h, _, err := a.stripes.Any(ctx)
-	return h, err
-}
-
-func (a anyStripe) TryLock(ctx context.Context) (*etcdlock.Hold, error) {
-	h, _, err := a.stripes.TryAnyN(ctx, 1)
-	return h, err
-}
-
-type campaigner struct{ election *etcdlock.Election }
-
-func (c campaigner) Lock(ctx context.Context) (*etcdlock.Hold, error) {
-	term, err := c.election.Campaign(ctx, "me")
-	if err != nil {
-		return nil, err
+// permissions returns the prefixes that a user must be able to read and to write for the lock "orders"
+// of a kind; see "Permissions" in docs/operating.md.
+func (k kind) permissions() []string {
+	queue := k.queue("orders") + "/"
+	switch k.title {
+	case "Semaphore with slots":
+		return []string{queue, "etcdlock/orders!/slot/"}
+	case "Multi":
+		return []string{queue, "etcdlock/orders%20stock/", "etcdlock/orders%20prices/"}
 	}
-	return term.Hold, nil
+	return []string{queue}
 }
-
-// TryLock campaigns: an election has no other way in.
-func (c campaigner) TryLock(ctx context.Context) (*etcdlock.Hold, error) { return c.Lock(ctx) }
 
 const (
 	limited = "limited" // has the permissions
@@ -103,13 +60,11 @@ func usersOf(prefixes []string) (all []embedtest.User, lacking []string) {
 // forUsers runs a property over every kind of lock, each on a cluster with its users.
 func forUsers(t *testing.T, property func(t *testing.T, b *bench, lacking []string)) {
 	t.Parallel()
-	for _, k := range kindsForUsers() {
+	for _, k := range kinds {
 		t.Run(k.title, func(t *testing.T) {
-			t.Parallel()
-			require.NotEmpty(t, permissions[k.title])
-			users, lacking := usersOf(permissions[k.title])
-			b := &bench{kind: k, cluster: embedtest.Start(t, embedtest.WithAuth("secret", users...))}
-			b.client = b.cluster.Client(t)
+			users, lacking := usersOf(k.permissions())
+			b := &bench{kind: k}
+			b.cluster, b.client = newCluster(t, embedtest.WithAuth("secret", users...))
 			b.session = newSession(t, b.cluster.ClientAs(t, limited))
 			property(t, b, lacking)
 			requireNothingLeft(t, b.client)
@@ -131,8 +86,7 @@ func TestAUserLimitedToTheLocksPrefixesCanDoEverythingWithIt(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, h.Ensure(within(t), longTTL/2))
 		unlock(t, h)
-		h, err = l.TryLock(within(t))
-		require.NoError(t, err)
+		h = tryLock(t, l)
 
 		q, err := etcdlock.Inspect(within(t), s.Client(), b.queue("orders"), etcdlock.AtPrefix())
 		require.NoError(t, err)
@@ -170,7 +124,7 @@ func requireRefused(t *testing.T, b *bench, user, name string) {
 	s := newSession(t, b.cluster.ClientAs(t, user)) // for which no permission is needed
 	require.NoError(t, s.Renew(within(t)))
 	l := b.open(s, name)
-	for _, call := range []func(context.Context) (*etcdlock.Hold, error){l.Lock, l.TryLock} {
+	for _, call := range bothCalls(l) {
 		before := b.requests()
 		h, err := call(within(t))
 		require.Nil(t, h, user)

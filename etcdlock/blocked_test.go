@@ -27,9 +27,7 @@ func expiring(t *testing.T, l etcdlock.Locker) error {
 }
 
 func TestAWaitThatTimesOutSaysWhoIsInTheWay(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	cluster, client := newCluster(t)
 	owner := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithLabel("nightly run"))
 	other := newSession(t, cluster.Client(t))
 	h := lock(t, owner)
@@ -69,9 +67,7 @@ func expired(t *testing.T, l etcdlock.Locker) (*etcdlock.BlockedError, string) {
 
 // Whatever is there, its owner may mean it, so it is waited for. But the waiter is told what it is.
 func TestAKeyOfAnotherProgramIsNamedWithItsLeaseAndHowToRemoveIt(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	m := etcdlock.NewMutex(newSession(t, client), "orders")
 	for _, name := range []string{"", "foo", "x", "694d-0", "x694d", "x-1-2", "lfoo", "p1-2-3-4"} {
 		key := "etcdlock/orders/" + name
@@ -101,9 +97,7 @@ func TestAKeyOfAnotherProgramIsNamedWithItsLeaseAndHowToRemoveIt(t *testing.T) {
 }
 
 func TestOwnersOfThisModuleAreNotForeign(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	mine, theirs := newSession(t, client), newSession(t, client)
 	m := etcdlock.NewMutex(mine, "orders")
 	for what, take := range map[string]func(ctx context.Context) (*etcdlock.Hold, error){
@@ -132,9 +126,7 @@ func TestOwnersOfThisModuleAreNotForeign(t *testing.T) {
 
 // A log line is no place for what others can make as long as they like.
 func TestErrorsHaveTheBeginningOfWhatIsLong(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	mine := newSession(t, client)
 	long := strings.Repeat("é", 100_000)
 	m := etcdlock.NewMutex(mine, "orders")
@@ -166,12 +158,10 @@ func TestErrorsHaveTheBeginningOfWhatIsLong(t *testing.T) {
 
 // What stands behind the process does not count, whether it owns or waits, nor is it read.
 func TestOneWhoWaitsInMemoryIsToldWhoIsAheadOfItsProcess(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 10),
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithLocalHandover(noBound, 10),
 		etcdlock.WithLabel("mine"))
-	theirs := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLabel("theirs"))
+	theirs := newMutex(t, cluster, etcdlock.WithLabel("theirs"))
 	blocked := func() (b *etcdlock.BlockedError) {
 		err := expiring(t, m)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -209,9 +199,7 @@ func TestOneWhoWaitsInMemoryIsToldWhoIsAheadOfItsProcess(t *testing.T) {
 }
 
 func TestInALongQueueOneWhoWaitsInMemoryIsNotToldWhoIsAhead(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	for i := range 11 {
 		var puts []clientv3.Op
 		for j := range 100 {
@@ -234,12 +222,11 @@ func TestInALongQueueOneWhoWaitsInMemoryIsNotToldWhoIsAhead(t *testing.T) {
 }
 
 func TestACancelledWaitIsNotExplained(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	h := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	cluster, client := newCluster(t)
+	h := lock(t, newMutex(t, cluster))
 	ctx, cancel := context.WithCancel(within(t))
-	waiting := locking(ctx, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
-	awaitTickets(t, cluster.Client(t), 2)
+	waiting := locking(ctx, newMutex(t, cluster))
+	awaitTickets(t, client, 2)
 	before := cluster.Calls("Range")
 	cancel()
 	err := await(t, "the waiter", waiting).err
@@ -254,7 +241,7 @@ func TestACancelledWaitIsNotExplained(t *testing.T) {
 func TestATimedOutWaitInABlackHoleReturnsAllTheSame(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
-	h := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	h := lock(t, newMutex(t, cluster))
 	client, link := cluster.Link(t)
 	m := etcdlock.NewMutex(newSession(t, client), "orders")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

@@ -3,16 +3,12 @@ package etcdlock_test
 import (
 	"context"
 	"runtime"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/session"
 )
 
 // abruptEnds are the ways in which a callback does not return. t.FailNow is one.
@@ -37,8 +33,7 @@ func TestACallbackThatDoesNotReturnLeavesNothingTaken(t *testing.T) {
 	t.Parallel()
 	for name, end := range abruptEnds {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t)
+			cluster, client := newCluster(t)
 			s := newSession(t, cluster.Client(t))
 			held := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "taken"))
 			waiting := etcdlock.WithHooks(&etcdlock.Hooks{Waiting: func(etcdlock.Waiting) { end() }})
@@ -68,7 +63,7 @@ func TestACallbackThatDoesNotReturnLeavesNothingTaken(t *testing.T) {
 				},
 			} {
 				apart(t, f)
-				require.Eventually(t, func() bool { return tickets(t, cluster.Client(t)) == 1 }, patience, waitABit, what)
+				require.Eventually(t, func() bool { return tickets(t, client) == 1 }, patience, waitABit, what)
 			}
 			require.NoError(t, held.Err())
 			unlock(t, held)
@@ -78,9 +73,7 @@ func TestACallbackThatDoesNotReturnLeavesNothingTaken(t *testing.T) {
 
 // Trouble may be told by a goroutine of its own, by Lock and by Unlock.
 func TestALockerGoesOnAfterItsTroubleHasNotBeenTaken(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	s := newSession(t, client)
 	l := etcdlock.NewLocker(etcdlock.NewMutex(s, "orders"), func(error) { runtime.Goexit() })
 	apart(t, func() {
@@ -96,24 +89,4 @@ func TestALockerGoesOnAfterItsTroubleHasNotBeenTaken(t *testing.T) {
 	require.Zero(t, tickets(t, client))
 	require.NoError(t, s.Close(within(t)))
 	apart(t, l.Lock)
-}
-
-// A test's t.FailNow ends the goroutine, and so may what a check calls.
-func TestAHealthCheckThatEndsItsGoroutineHasFailedAndIsCalledAgain(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	var calls atomic.Int64
-	check := func(context.Context) error {
-		if calls.Add(1) <= 2 {
-			runtime.Goexit()
-		}
-		return nil
-	}
-	k := keep(t, cluster.Client(t), session.WithTTL(longTTL))
-	e := etcdlock.NewElection(k, "controller", etcdlock.WithHealthCheck(50*time.Millisecond, check))
-	w := newTerms()
-	returned, stop := running(t, e, "a", w.work)
-	w.next(t)
-	require.GreaterOrEqual(t, calls.Load(), int64(3))
-	finish(t, returned, stop)
 }

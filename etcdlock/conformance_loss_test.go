@@ -2,14 +2,13 @@ package etcdlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/session"
 )
 
 // requireLost says that a hold knows of its loss and that everything tells so.
@@ -31,8 +30,7 @@ func TestARevokedLeaseIsTheLossOfEveryKindOfHold(t *testing.T) {
 		s := newSession(t, b.cluster.Client(t))
 		holds := b.fill(t, b.open(s, "orders"))
 		waiting := b.wait(within(t), t, b.blocker(), len(holds))
-		_, err := b.client.Revoke(within(t), s.Lease())
-		require.NoError(t, err)
+		revoke(t, b.client, s)
 		next := granted(t, waiting)
 		require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
 		for _, h := range holds {
@@ -51,9 +49,7 @@ func TestAWaiterWhoseLeaseIsRevokedIsToldAndNeverGranted(t *testing.T) {
 		blocker := lock(t, b.blocker())
 		s := newSession(t, b.cluster.Client(t))
 		waiting := b.wait(within(t), t, b.open(s, "orders"), 1)
-		_, err := b.client.Revoke(within(t), s.Lease())
-		require.NoError(t, err)
-		require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+		lose(t, b.client, s)
 		r := await(t, "the waiter", waiting)
 		require.ErrorIs(t, r.err, etcdlock.ErrLost)
 		require.Nil(t, r.hold)
@@ -62,15 +58,17 @@ func TestAWaiterWhoseLeaseIsRevokedIsToldAndNeverGranted(t *testing.T) {
 }
 
 // Scenario W2: the waiter finds out when it looks the next time, at the latest when its turn
-// would have come.
+// would have come. Candidates are in line again: see TestACandidateWhoseKeyIsDeletedIsInLineAgainAtTheEnd.
 func TestAWaiterWhoseKeyIsDeletedIsNeverGranted(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
+		if b.elects {
+			return
+		}
 		blocker := lock(t, b.blocker())
 		waiting := b.wait(within(t), t, b.orders(t), 1)
 		for _, key := range keysAt(t, b.client, b.queue("orders")+"/") {
 			if key != blocker.Key() {
-				_, err := b.client.Delete(within(t), key)
-				require.NoError(t, err)
+				remove(t, b.client, key)
 			}
 		}
 		unlock(t, blocker)
@@ -83,12 +81,11 @@ func TestAWaiterWhoseKeyIsDeletedIsNeverGranted(t *testing.T) {
 // Scenario H7, for every key of a hold. A hold watches its keys when it is a second old, so
 // all kinds share a cluster and wait for that together.
 func TestADeletedKeyIsTheLossOfTheWholeHold(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	type victim struct {
 		kind
+		etcdlock.Locker
 		hold *etcdlock.Hold
 		key  string
 	}
@@ -96,21 +93,28 @@ func TestADeletedKeyIsTheLossOfTheWholeHold(t *testing.T) {
 	before, watches := cluster.Calls("Watch"), 0
 	for i, k := range kinds {
 		for j := range k.keys {
-			h := lock(t, k.open(s, "orders "+string(rune('a'+i))+string(rune('a'+j))))
+			l := k.open(s, fmt.Sprintf("orders %c%c", 'a'+i, 'a'+j))
+			h := lock(t, l)
 			require.Len(t, keysOf(h), k.keys, k.title)
-			victims = append(victims, victim{k, h, keysOf(h)[j]})
+			victims = append(victims, victim{k, l, h, keysOf(h)[j]})
 			watches += k.keys
 		}
 	}
 	require.Eventually(t, func() bool { return cluster.Calls("Watch") >= before+int64(watches) }, patience, waitABit)
 	for _, v := range victims {
 		require.NoError(t, v.hold.Err())
-		_, err := client.Delete(within(t), v.key)
-		require.NoError(t, err)
+		remove(t, client, v.key)
 		await(t, "the loss of a "+v.title, v.hold.Done())
 	}
 	for _, v := range victims {
 		requireLost(t, v.hold)
+		again := lock(t, v.Locker)
+		if v.title == "Mutex" {
+			require.Equal(t, v.key, again.Key(), "the name is free for another ticket")
+		}
+		require.ErrorIs(t, v.hold.Err(), etcdlock.ErrLost, "and the old hold is none the better for it")
+		require.NoError(t, again.Err(), v.title)
+		unlock(t, again)
 	}
 	require.NoError(t, s.Err(), "only the holds were lost")
 	require.Empty(t, keysAt(t, client, "data"))
@@ -123,8 +127,7 @@ func TestAGuardedWriteIsRefusedIfAnyKeyOfTheHoldIsGone(t *testing.T) {
 		l := b.orders(t)
 		for i := range b.keys {
 			h := lock(t, l)
-			_, err := b.client.Delete(within(t), keysOf(h)[i])
-			require.NoError(t, err)
+			remove(t, b.client, keysOf(h)[i])
 			require.NoError(t, h.Err(), "it has not noticed")
 			answer, err := b.client.Txn(within(t)).If(h.Guards()...).Then(clientv3.OpPut("data", "stale")).Commit()
 			require.NoError(t, err)
@@ -143,13 +146,12 @@ func TestUnlockAfterALossLeavesTheNextOwnerOfEveryKindAlone(t *testing.T) {
 		l := b.open(b.session, "orders")
 		for i := range b.keys {
 			old := lock(t, l)
-			_, err := b.client.Delete(within(t), keysOf(old)[i])
-			require.NoError(t, err)
+			remove(t, b.client, keysOf(old)[i])
 			waiting := locking(within(t), l)
 			require.ErrorIs(t, old.Unlock(within(t)), etcdlock.ErrLost)
 			next := granted(t, waiting)
 			require.NoError(t, old.Unlock(within(t)))
-			require.NotEqual(t, old.Token(), next.Token())
+			require.Greater(t, next.Token(), old.Token())
 			answer, err := next.Txn(within(t)).Commit()
 			require.NoError(t, err, "all of its keys are there")
 			require.True(t, answer.Succeeded)
@@ -176,18 +178,38 @@ func TestClosingTheSessionReleasesEveryKind(t *testing.T) {
 // Scenario H11.
 func TestAKeeperLocksEveryKindAgainAfterALoss(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
-		keeper := session.Keep(b.cluster.Client(t), session.WithTTL(longTTL))
+		keeper := keep(t, b.cluster.Client(t))
 		l := b.open(keeper, "orders")
 		old := lock(t, l)
-		s, err := keeper.Session(within(t))
-		require.NoError(t, err)
-		_, err = b.client.Revoke(within(t), s.Lease())
-		require.NoError(t, err)
+		revoke(t, b.client, current(t, keeper)) // the next call is the first to find out
 		again := lock(t, l)
 		require.Greater(t, again.Token(), old.Token())
 		requireLost(t, old)
 		require.NoError(t, again.Err())
 		unlock(t, again)
 		require.NoError(t, keeper.Close(within(t)))
+	})
+}
+
+func TestTxnOfEveryKindIsEtcdsOwn(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		h := lock(t, b.orders(t))
+		absent := clientv3.Compare(clientv3.CreateRevision("data"), "=", 0)
+		for _, fresh := range []bool{true, false} {
+			answer, err := h.Txn(within(t)).If(absent).Then(clientv3.OpPut("data", "1")).
+				Else(clientv3.OpGet("data"), clientv3.OpDelete("data")).Commit()
+			require.NoError(t, err)
+			require.Equal(t, fresh, answer.Succeeded, "that of the user's comparison, not of the guards")
+			require.Positive(t, answer.Header.Revision)
+			if !fresh {
+				require.Equal(t, "1", string(answer.Responses[0].GetResponseRange().Kvs[0].Value))
+			}
+		}
+		answer, err := b.client.Txn(within(t)).If(h.Guards()...).Commit()
+		require.NoError(t, err)
+		require.True(t, answer.Succeeded)
+		unlock(t, h)
+		_, err = h.Txn(within(t)).Then(clientv3.OpPut("data", "2")).Commit()
+		require.ErrorIs(t, err, etcdlock.ErrUnlocked)
 	})
 }

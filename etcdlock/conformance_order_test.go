@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +18,7 @@ func TestNoMoreHoldALockThanItsKindAllows(t *testing.T) {
 		one := b.open(b.session, "orders")
 		lockers := []etcdlock.Locker{one, one, b.open(b.session, "orders"), b.orders(t), b.orders(t)}
 		ctx := within(t)
-		var inside, most atomic.Int32
+		var inside, most, total atomic.Int32
 		var working sync.WaitGroup
 		for _, l := range lockers {
 			working.Go(func() {
@@ -33,6 +34,7 @@ func TestNoMoreHoldALockThanItsKindAllows(t *testing.T) {
 					if err := h.Err(); err != nil {
 						t.Error(err)
 					}
+					total.Add(1)
 					inside.Add(-1)
 					if err := h.Unlock(ctx); err != nil {
 						t.Error(err)
@@ -42,6 +44,7 @@ func TestNoMoreHoldALockThanItsKindAllows(t *testing.T) {
 		}
 		working.Wait()
 		require.LessOrEqual(t, int(most.Load()), b.width)
+		require.EqualValues(t, 6*len(lockers), total.Load())
 	})
 }
 
@@ -49,21 +52,18 @@ func TestAsManyHoldALockAsItsKindAllows(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		mine, theirs := b.open(b.session, "orders"), b.orders(t)
 		holds := b.fill(t, mine)
-		h, err := theirs.TryLock(within(t))
 		if b.width == many {
-			require.NoError(t, err)
-			unlockAll(t, append(holds, h))
+			unlockAll(t, append(holds, tryLock(t, theirs))...)
 			return
 		}
-		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		b.requireBusy(t, theirs)
 		waiting := b.wait(within(t), t, theirs, len(holds))
-		_, err = mine.TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		b.requireBusy(t, mine)
 		requireWaiting(t, waiting)
 		for _, h := range holds {
 			require.NoError(t, h.Err())
 		}
-		unlockAll(t, holds)
+		unlockAll(t, holds...)
 		unlock(t, granted(t, waiting))
 	})
 }
@@ -77,15 +77,13 @@ func TestWhoComesFirstIsServedFirst(t *testing.T) {
 		for i := range 8 {
 			waiting = append(waiting, b.wait(within(t), t, lockers[i%2], i+1))
 		}
-		for _, w := range waiting {
-			requireWaiting(t, w)
-		}
+		requireWaiting(t, waiting...)
 		unlock(t, blocker)
 		var holds []*etcdlock.Hold
-		var last etcdlock.Token
+		last := blocker.Token()
 		for i, w := range waiting {
 			if i >= b.width {
-				requireWaiting(t, w)
+				requireWaiting(t, waiting[i:]...)
 				unlock(t, holds[i-b.width])
 			}
 			h := granted(t, w)
@@ -97,7 +95,7 @@ func TestWhoComesFirstIsServedFirst(t *testing.T) {
 			last = h.Token()
 			holds = append(holds, h)
 		}
-		unlockAll(t, holds) // the second time for most
+		unlockAll(t, holds...) // the second time for most
 	})
 }
 
@@ -126,7 +124,7 @@ func TestAContextThatIsOverTakesNothing(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		l := b.orders(t)
 		before := b.cluster.AppliedIndex()
-		for _, call := range []func(context.Context) (*etcdlock.Hold, error){l.Lock, l.TryLock} {
+		for _, call := range bothCalls(l) {
 			h, err := call(cancelled())
 			require.ErrorIs(t, err, context.Canceled)
 			require.Nil(t, h)
@@ -169,37 +167,73 @@ func TestARefusedTryLockOfAnyKindWritesNothing(t *testing.T) {
 		blocker := lock(t, b.blocker())
 		before := b.cluster.AppliedIndex()
 		for range 5 {
-			h, err := l.TryLock(within(t))
-			require.ErrorIs(t, err, etcdlock.ErrBusy)
-			require.Nil(t, h)
+			b.requireBusy(t, l)
 		}
 		require.Equal(t, before, b.cluster.AppliedIndex())
 		unlock(t, blocker)
-		h, err := l.TryLock(within(t))
-		require.NoError(t, err)
+		h := tryLock(t, l)
 		require.Len(t, keysOf(h), b.keys)
 		unlock(t, h)
 	})
 }
 
-// Scenario W3.
+// Scenario W3. In etcd's election a candidate "leads" beside the leader then (E21128).
 func TestACompactionWhileWaitingIsInvisible(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		client, link := b.cluster.Link(t)
 		l := b.open(newSession(t, client), "orders")
 		blocker := lock(t, b.blocker())
 		waiting := b.wait(within(t), t, l, 1)
-		link.Cut()
-		unlock(t, blocker)
-		for range 10 {
-			_, err := b.client.Put(within(t), "elsewhere", "")
+		for _, released := range []bool{false, true} {
+			link.Cut()
+			if released {
+				unlock(t, blocker)
+			}
+			for range 10 {
+				_, err := b.client.Put(within(t), "elsewhere", "")
+				require.NoError(t, err)
+			}
+			remove(t, b.client, "elsewhere")
+			_, err := b.cluster.Compact(within(t))
 			require.NoError(t, err)
+			before := b.cluster.Calls("Watch")
+			link.Heal()
+			if !released {
+				awaitWatch(t, b.cluster, before)
+				requireWaiting(t, waiting)
+				require.NoError(t, blocker.Err())
+			}
 		}
-		_, err := b.client.Delete(within(t), "elsewhere")
-		require.NoError(t, err)
-		_, err = b.cluster.Compact(within(t))
-		require.NoError(t, err)
-		link.Heal()
 		unlock(t, granted(t, waiting))
+	})
+}
+
+// Scenario R5.
+func TestNestedNamesAreIndependent(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		var holds []*etcdlock.Hold
+		for _, name := range []string{"orders", "orders/a", "orders/a/b", "ordersa"} {
+			holds = append(holds, tryLock(t, b.open(b.session, name)))
+		}
+		for _, name := range []string{"b", "b/a"} { // the longer one is there first
+			inner := lock(t, b.open(b.session, name+"/c"))
+			outer := lock(t, b.open(b.session, name))
+			holds = append(holds, inner, outer)
+		}
+		unlockAll(t, holds...)
+	})
+}
+
+func TestNamesThatCannotBeAreRefusedByEveryKind(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		before := b.requests()
+		for _, name := range []string{"", strings.Repeat("x", 513), "a\xffb"} {
+			for _, call := range bothCalls(b.open(b.session, name)) {
+				_, err := call(within(t))
+				require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+				require.ErrorAs(t, err, new(*etcdlock.Error))
+			}
+		}
+		require.Equal(t, before, b.requests())
 	})
 }

@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,7 @@ func TestTheSecondUnlockOfEveryKindDoesNothing(t *testing.T) {
 		second := lock(t, l)
 		require.Equal(t, keysOf(first), keysOf(second), "so a delete by name would hit it")
 		require.Greater(t, second.Token(), first.Token())
+		require.Equal(t, createdAt(t, b.client, second.Key()), second.Token())
 		require.NoError(t, first.Unlock(within(t)))
 		_, err := second.Txn(within(t)).Commit()
 		require.NoError(t, err)
@@ -28,7 +30,7 @@ func TestTheSecondUnlockOfEveryKindDoesNothing(t *testing.T) {
 	})
 }
 
-// Scenario R2.
+// Scenarios R2 and E2.
 func TestUnlockOfEveryKindWithACancelledContextReleases(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		h := lock(t, b.open(b.session, "orders"))
@@ -37,15 +39,19 @@ func TestUnlockOfEveryKindWithACancelledContextReleases(t *testing.T) {
 	})
 }
 
-// Scenario R2: etcd is silent for longer than the caller waits.
+// Scenarios R2 and E2: etcd is silent for longer than the caller waits.
 func TestAnUnconfirmedUnlockOfEveryKindGoesOnInTheBackground(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		h := lock(t, b.open(b.session, "orders"))
 		silence := b.cluster.LoseRequest("Txn")
-		require.ErrorIs(t, h.Unlock(cancelled()), context.Canceled)
+		err := h.Unlock(cancelled())
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, h.Name())
+		require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
+		require.NoError(t, h.Unlock(within(t)), "the second call does nothing")
 		silence.Heal()
 		requireNothingLeft(t, b.client)
-		require.NoError(t, b.session.Err())
+		require.NoError(t, b.session.Err(), "it was not the end of the session that released")
 		unlock(t, lock(t, b.orders(t)))
 	})
 }
@@ -53,12 +59,11 @@ func TestAnUnconfirmedUnlockOfEveryKindGoesOnInTheBackground(t *testing.T) {
 // Scenarios R1 and R2: replies are lost after the join, and after the release, was applied.
 // Finding that out takes three seconds, so all kinds do it at the same time.
 func TestLostRepliesOfEveryKindAreNoticedByNobody(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	cluster, client := newCluster(t)
+	alias := func(i int) string { return fmt.Sprintf("orders-%c", 'a'+i) } // not to be escaped
 	lose := func(which func(any) bool) (faults []*embedtest.Fault) {
-		for _, k := range kinds {
-			faults = append(faults, cluster.LoseReply("Txn", embedtest.Once(), touches(k.queue(aliasOf(k))+"/", which)))
+		for i, k := range kinds {
+			faults = append(faults, cluster.LoseReply("Txn", embedtest.Once(), touches(k.queue(alias(i))+"/", which)))
 		}
 		return faults
 	}
@@ -69,9 +74,9 @@ func TestLostRepliesOfEveryKindAreNoticedByNobody(t *testing.T) {
 	}
 	faults := lose(creates)
 	var waiting []<-chan result
-	for _, k := range kinds {
+	for i, k := range kinds {
 		// A session of its own, or their requests go out together and one reply is lost for all.
-		waiting = append(waiting, locking(within(t), k.open(newSession(t, client), aliasOf(k))))
+		waiting = append(waiting, locking(within(t), k.open(newSession(t, client), alias(i))))
 	}
 	var holds []*etcdlock.Hold
 	keys := 0
@@ -92,14 +97,4 @@ func TestLostRepliesOfEveryKindAreNoticedByNobody(t *testing.T) {
 	}
 	requireAll(faults)
 	require.Empty(t, keysAt(t, client, ""))
-}
-
-// aliasOf is a name without characters that need to be escaped, another one for each kind.
-func aliasOf(k kind) string {
-	for i := range kinds {
-		if kinds[i].title == k.title {
-			return "orders-" + string(rune('a'+i))
-		}
-	}
-	panic("no such kind")
 }

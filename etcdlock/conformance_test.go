@@ -16,56 +16,60 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// waitABit is between looks for what gives no signal.
-const waitABit = 2 * time.Millisecond
-
 // many is the width of locks that any number can hold at a time.
 const many = 1000
 
-// kind is a way to get a Locker. The conformance suite runs over all of them.
+// kind is a way to get a hold. The conformance suite runs over all of them.
 type kind struct {
-	title string
-	width int // how many can hold it at a time
-	keys  int // of a hold
-	open  func(src session.Source, name string) etcdlock.Locker
-	queue func(name string) string // where its tickets are, for a name that needs no escaping
+	title  string
+	width  int // how many can hold it at a time
+	keys   int // of a hold
+	open   func(src session.Source, name string) etcdlock.Locker
+	queue  func(name string) string // where its tickets are, for a name that needs no escaping
+	elects bool                     // see candidate
 }
 
 var kinds = []kind{
 	{"Mutex", 1, 1, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewMutex(src, name)
-	}, inNamespace},
+	}, inNamespace, false},
 	{"Mutex at a prefix", 1, 1, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewMutex(src, name, etcdlock.AtPrefix())
-	}, func(name string) string { return name }},
+	}, func(name string) string { return name }, false},
 	{"Mutex with local hand-over", 1, 1, func(src session.Source, name string) etcdlock.Locker {
 		return alone{src, name}
-	}, inNamespace},
+	}, inNamespace, false},
 	{"RWMutex", 1, 1, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewRWMutex(src, name)
-	}, inNamespace},
+	}, inNamespace, false},
 	{"readers of a RWMutex", many, 1, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewRWMutex(src, name).RLocker()
-	}, inNamespace},
+	}, inNamespace, false},
 	{"Semaphore of 1", 1, 1, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewSemaphore(src, name, 1)
-	}, inNamespace},
+	}, inNamespace, false},
 	{"Semaphore of 3", 3, 1, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewSemaphore(src, name, 3)
-	}, inNamespace},
+	}, inNamespace, false},
 	{"Semaphore with slots", 2, 2, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewSemaphore(src, name, 2, etcdlock.WithSlots())
-	}, inNamespace},
+	}, inNamespace, false},
 	{"Multi", 1, 3, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewMulti(src, etcdlock.NewMutex(src, name),
 			etcdlock.NewRWMutex(src, name+" stock"), etcdlock.NewRWMutex(src, name+" prices").RLocker())
-	}, inNamespace},
+	}, inNamespace, false},
 	{"stripe", 1, 1, func(src session.Source, name string) etcdlock.Locker {
 		return etcdlock.NewStriped(src, name, 8).For("apple")
-	}, func(name string) string { return inNamespace(name + "%2F7") }},
+	}, func(name string) string { return inNamespace(name + "%2F7") }, false},
+	{"any stripe", 1, 1, func(src session.Source, name string) etcdlock.Locker {
+		return anyN(etcdlock.NewStriped(src, name, 1), 1)
+	}, func(name string) string { return inNamespace(name + "%2F0") }, false},
 	{"ReentrantLock", 1, 1, func(src session.Source, name string) etcdlock.Locker {
 		return outermost{etcdlock.Reentrant(etcdlock.NewMutex(src, name))}
-	}, inNamespace},
+	}, inNamespace, false},
+	{"candidate of Election", 1, 1, func(src session.Source, name string) etcdlock.Locker {
+		return candidate{etcdlock.NewElection(src, name)}
+	}, inNamespace, true},
 }
 
 func inNamespace(name string) string { return "etcdlock/" + name }
@@ -96,15 +100,28 @@ func (o outermost) TryLock(ctx context.Context) (*etcdlock.Hold, error) {
 	return h, err
 }
 
+// candidate has two properties of its own: an election has no TryLock, so it waits there as well, and a
+// candidate whose key is removed is in line again.
+type candidate struct{ election *etcdlock.Election }
+
+func (c candidate) Lock(ctx context.Context) (*etcdlock.Hold, error) {
+	term, err := c.election.Campaign(ctx, "me")
+	if err != nil {
+		return nil, err
+	}
+	return term.Hold, nil
+}
+
+func (c candidate) TryLock(ctx context.Context) (*etcdlock.Hold, error) { return c.Lock(ctx) }
+
 // everyKind runs a property over every kind of lock, each on a cluster of its own, and
 // requires that nothing is left in etcd at its end.
 func everyKind(t *testing.T, property func(t *testing.T, b *bench)) {
 	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.title, func(t *testing.T) {
-			t.Parallel()
-			b := &bench{kind: k, cluster: embedtest.Start(t)}
-			b.client = b.cluster.Client(t)
+			b := &bench{kind: k}
+			b.cluster, b.client = newCluster(t)
 			b.session = newSession(t, b.cluster.Client(t))
 			property(t, b)
 			requireNothingLeft(t, b.client)
@@ -160,42 +177,29 @@ func (b *bench) wait(ctx context.Context, t *testing.T, l etcdlock.Locker, n int
 }
 
 // fill takes the lock as often as it can be held at a time, up to a limit.
-func (b *bench) fill(t *testing.T, l etcdlock.Locker) []*etcdlock.Hold {
+func (b *bench) fill(t *testing.T, l etcdlock.Locker) (holds []*etcdlock.Hold) {
 	t.Helper()
-	var holds []*etcdlock.Hold
 	for range min(b.width, 5) {
 		holds = append(holds, lock(t, l))
 	}
 	return holds
 }
 
-func unlockAll(t *testing.T, holds []*etcdlock.Hold) {
+// requireBusy requires that a TryLock is refused, where there is one.
+func (b *bench) requireBusy(t *testing.T, l etcdlock.Locker) {
 	t.Helper()
-	for _, h := range holds {
-		unlock(t, h)
+	if !b.elects {
+		requireBusy(t, l)
 	}
 }
 
-// granted waits for the grant of one who is in line.
-func granted(t *testing.T, waiting <-chan result) *etcdlock.Hold {
-	t.Helper()
-	r := await(t, "the grant", waiting)
-	require.NoError(t, r.err)
-	require.NoError(t, r.hold.Err())
-	return r.hold
+// bothCalls are the ways to get the lock.
+func bothCalls(l etcdlock.Locker) []func(context.Context) (*etcdlock.Hold, error) {
+	return []func(context.Context) (*etcdlock.Hold, error){l.Lock, l.TryLock}
 }
 
-func requireWaiting(t *testing.T, waiting <-chan result) {
-	t.Helper()
-	select {
-	case r := <-waiting:
-		require.FailNow(t, "not waiting any more", "%v", r.err)
-	default:
-	}
-}
-
-// keysAt lists what is there, but for the agreed sizes of semaphores, which are meant to
-// stay.
+// keysAt lists what is there, but for the agreed sizes of semaphores and the epochs of sessions, which are meant
+// to stay.
 func keysAt(t *testing.T, client *clientv3.Client, prefix string) []string {
 	t.Helper()
 	answer, err := client.Get(within(t), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -216,12 +220,30 @@ func requireNothingLeft(t *testing.T, client *clientv3.Client) {
 }
 
 // keysOf lists all keys of a hold.
-func keysOf(h *etcdlock.Hold) []string {
-	var keys []string
+func keysOf(h *etcdlock.Hold) (keys []string) {
 	for _, guard := range h.Guards() {
 		keys = append(keys, string(guard.KeyBytes()))
 	}
 	return keys
+}
+
+// createdAt returns the create revision of a key, which has to be there.
+func createdAt(t *testing.T, client *clientv3.Client, key string) etcdlock.Token {
+	t.Helper()
+	answer, err := client.Get(within(t), key)
+	require.NoError(t, err)
+	require.Len(t, answer.Kvs, 1, key)
+	return etcdlock.Token(answer.Kvs[0].CreateRevision)
+}
+
+// creates tells the transaction of a join, or another that puts something, from those that remove tickets.
+func creates(message any) bool {
+	for _, op := range message.(*etcdserverpb.TxnRequest).GetSuccess() {
+		if op.GetRequestPut() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // deletes tells the transaction of a release.

@@ -15,9 +15,8 @@ import (
 var errWork = errors.New("work failed")
 
 func TestDoReleasesWhateverBecomesOfTheWork(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster)
 	var seen *etcdlock.Hold
 	work := func(outcome func() error) func(context.Context, *etcdlock.Hold) error {
 		return func(ctx context.Context, h *etcdlock.Hold) error {
@@ -35,13 +34,12 @@ func TestDoReleasesWhateverBecomesOfTheWork(t *testing.T) {
 		_ = etcdlock.Do(within(t), m, work(func() error { panic("work panicked") }))
 	})
 	require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked)
-	require.Zero(t, tickets(t, cluster.Client(t)))
+	require.Zero(t, tickets(t, client))
 }
 
 func TestTryDoDoesNothingIfItWouldHaveToWait(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster)
 	held := lock(t, m)
 	require.ErrorIs(t, etcdlock.TryDo(within(t), m, func(context.Context, *etcdlock.Hold) error {
 		t.Error("called without the lock")
@@ -53,13 +51,12 @@ func TestTryDoDoesNothingIfItWouldHaveToWait(t *testing.T) {
 		require.NoError(t, h.Err())
 		return errWork
 	}), errWork)
-	require.Zero(t, tickets(t, cluster.Client(t)))
+	require.Zero(t, tickets(t, client))
 }
 
 func TestDoPassesOnWhyItCouldNotLock(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	cluster, _ := newCluster(t)
+	m := newMutex(t, cluster)
 	err := etcdlock.Do(cancelled(), m, func(context.Context, *etcdlock.Hold) error {
 		t.Error("ran without the lock")
 		return nil
@@ -68,9 +65,8 @@ func TestDoPassesOnWhyItCouldNotLock(t *testing.T) {
 }
 
 func TestTheContextOfTheWorkEndsWithTheCallers(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster)
 	ctx, cancel := context.WithCancelCause(within(t))
 	err := etcdlock.Do(ctx, m, func(ctx context.Context, h *etcdlock.Hold) error {
 		cancel(errWork)
@@ -81,30 +77,28 @@ func TestTheContextOfTheWorkEndsWithTheCallers(t *testing.T) {
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, etcdlock.ErrLost)
-	require.Zero(t, tickets(t, cluster.Client(t)), "released although the context was over")
+	require.Zero(t, tickets(t, client), "released although the context was over")
 }
 
 // The context of the work ends as soon as the work unlocks; the release goes on.
 func TestTheWorkMayUnlockWithItsOwnContext(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster)
 	for range 50 {
 		require.NoError(t, etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
 			return h.Unlock(ctx)
 		}))
-		require.Zero(t, tickets(t, cluster.Client(t)))
+		require.Zero(t, tickets(t, client))
 	}
 }
 
 // What happens to the session while the lock is being released is not the work's loss.
 func TestALossDuringTheReleaseIsNoErrorOfDo(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	silence := cluster.LoseRequest("Txn", embedtest.When(func(message any) bool { return !creates(message) }))
 	defer silence.Heal()
-	revoker := cluster.Client(t)
+	revoker := client
 	go func() {
 		if silence.Wait(context.Background()) == nil { // the release is under way
 			_, _ = revoker.Revoke(context.Background(), s.Lease())
@@ -119,9 +113,7 @@ func TestALossDuringTheReleaseIsNoErrorOfDo(t *testing.T) {
 }
 
 func TestALossIsReportedEvenIfTheWorkUnlocks(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	s := newSession(t, client)
 	err := etcdlock.Do(within(t), etcdlock.NewMutex(s, "orders"), func(ctx context.Context, h *etcdlock.Hold) error {
 		_, err := client.Revoke(ctx, s.Lease())
@@ -136,8 +128,7 @@ func TestALossIsReportedEvenIfTheWorkUnlocks(t *testing.T) {
 
 // The machine has slept for too long, and no timer has told yet.
 func TestALossThatTheClockTellsTheWorksUnlockIsReported(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	now, jump := clockOf()
 	m := etcdlock.NewMutex(newSession(t, cluster.Client(t), session.WithClock(now)), "orders")
 	err := etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
@@ -150,10 +141,8 @@ func TestALossThatTheClockTellsTheWorksUnlockIsReported(t *testing.T) {
 
 // It is the work's release that finds the key gone, and nothing did before.
 func TestALossThatOnlyTheWorksUnlockFindsOutIsReported(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster)
 	for _, l := range []etcdlock.Locker{m, outermost{etcdlock.Reentrant(m)}} {
 		err := etcdlock.Do(within(t), l, func(ctx context.Context, h *etcdlock.Hold) error {
 			_, err := client.Delete(ctx, h.Key())
@@ -166,16 +155,13 @@ func TestALossThatOnlyTheWorksUnlockFindsOutIsReported(t *testing.T) {
 }
 
 func TestTheContextOfTheWorkEndsWithTheLock(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	cluster, client := newCluster(t)
 	m := etcdlock.NewMutex(newSession(t, client), "orders")
 	finished := false
 	before := cluster.Calls("Watch")
 	err := etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
 		awaitWatch(t, cluster, before)
-		_, err := client.Delete(within(t), h.Key())
-		require.NoError(t, err)
+		remove(t, client, h.Key())
 		await(t, "the context", ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrLost)
 		finished = true

@@ -129,24 +129,9 @@ func TestAJoinThatArrivesLongAfterItsDoubtHasEndedCreatesNothing(t *testing.T) {
 	})
 }
 
-// What etcd's client or etcd itself would refuse for its size leaves nothing to look after.
-func TestAValueThatIsTooLargeIsInNoDoubt(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	s := newSession(t, cluster.Client(t))
-	before := requests(cluster)
-	for i := range 640 {
-		_, err := etcdlock.NewElection(s, fmt.Sprint("e", i)).Campaign(within(t), strings.Repeat("x", 3<<20))
-		require.ErrorIs(t, err, etcdlock.ErrTooLarge)
-	}
-	require.Equal(t, before, requests(cluster))
-}
-
 // Requests that are shared stay below etcd's limit of bytes, so no name is given up for its size.
 func TestLargeValuesOfManyElectionsUseEachNameAgain(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	s := newSession(t, client)
 	const elections = 100
 	var candidates sync.WaitGroup

@@ -31,7 +31,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	requireWaiting(t, writer)
 	requireWaiting(t, far)
 
-	unlockAll(t, []*etcdlock.Hold{first, second})
+	unlockAll(t, first, second)
 	requireWaiting(t, writer)
 	unlock(t, h)
 	w := granted(t, writer)
@@ -49,15 +49,13 @@ func TestNewReadersShareWithADowngradedWriter(t *testing.T) {
 	before := q.cluster.AppliedIndex()
 	require.NoError(t, h.Downgrade(within(t)), "the second does nothing")
 	require.Equal(t, before, q.cluster.AppliedIndex())
-	_, err := q.theirs.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, q.theirs)
 	one := lock(t, q.theirs.RLocker())
 	two, err := q.theirs.TryRLock(within(t))
 	require.NoError(t, err)
 	unlock(t, h)
-	_, err = q.theirs.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy, "they read on without it")
-	unlockAll(t, []*etcdlock.Hold{one, two})
+	requireBusy(t, q.theirs, "they read on without it")
+	unlockAll(t, one, two)
 }
 
 // A Mutex of the name is the same lock.
@@ -74,8 +72,7 @@ func TestDowngradeAfterALossSaysSoAndCreatesNothing(t *testing.T) {
 	t.Parallel()
 	q := newLine(t)
 	h := lock(t, q.mine)
-	_, err := q.client.Delete(within(t), h.Key())
-	require.NoError(t, err)
+	remove(t, q.client, h.Key())
 	require.NoError(t, h.Err(), "it has not noticed")
 	require.ErrorIs(t, h.Downgrade(within(t)), etcdlock.ErrLost)
 	require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
@@ -102,8 +99,7 @@ func TestALostReplyToADowngradeIsNoticedByNobody(t *testing.T) {
 }
 
 func TestOnlyTheHoldOfASingleWriterCanBeDowngraded(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	reader := lock(t, etcdlock.NewRWMutex(s, "reader").RLocker())
 	require.NoError(t, reader.Downgrade(within(t)), "it is what it is to become")
@@ -127,5 +123,5 @@ func TestOnlyTheHoldOfASingleWriterCanBeDowngraded(t *testing.T) {
 		require.False(t, h.Shared(), h.Name())
 	}
 	require.Equal(t, before, cluster.AppliedIndex())
-	unlockAll(t, append(holds, reader))
+	unlockAll(t, append(holds, reader)...)
 }

@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -10,34 +11,145 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
 
-const (
-	controllerPrefix = "etcdlock/controller/"
+const controllerPrefix = "etcdlock/controller/"
 
-	// secondTTL is for sessions that are to be lost during the test.
-	secondTTL = time.Second
-)
+// contest is the election "controller", and who stands in it.
+type contest struct {
+	t       *testing.T
+	cluster *embedtest.Cluster
+	client  *clientv3.Client
+	session func() session.Source  // a new one
+	keeper  func() *session.Keeper // a new one
 
-// candidate returns an election with a session of its own.
-func candidate(t *testing.T, cluster *embedtest.Cluster, opts ...etcdlock.Option) *etcdlock.Election {
-	t.Helper()
-	return etcdlock.NewElection(newSession(t, cluster.Client(t)), "controller", opts...)
+	standing map[string]<-chan campaigned // by value
 }
 
-// keep returns a keeper that is closed at the end.
-func keep(t *testing.T, c *clientv3.Client, opts ...session.Option) *session.Keeper {
+// newContest is for a test that runs beside others.
+func newContest(t *testing.T, opts ...embedtest.Option) *contest {
 	t.Helper()
-	k := session.Keep(c, append([]session.Option{session.WithTTL(longTTL)}, opts...)...)
-	t.Cleanup(func() { _ = k.Close(cancelled()) }) // many a test leaves etcd out of reach
-	return k
+	cluster, client := newCluster(t, opts...)
+	return &contest{
+		t: t, cluster: cluster, client: client, standing: map[string]<-chan campaigned{},
+		session: func() session.Source { return newSession(t, cluster.Client(t)) },
+		keeper:  func() *session.Keeper { return keep(t, cluster.Client(t)) },
+	}
+}
+
+// inVirtualContest runs test in virtual time.
+func inVirtualContest(t *testing.T, test func(*testing.T, *contest)) {
+	t.Helper()
+	inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster) {
+		test(t, &contest{
+			t: t, cluster: c, client: c.Client(t), standing: map[string]<-chan campaigned{},
+			session: func() session.Source { return virtualSession(t, c.Client(t)) },
+			keeper:  func() *session.Keeper { return virtualKeeper(t, c.Client(t)) },
+		})
+	})
+}
+
+// candidate returns the election, with a session of its own.
+func (c *contest) candidate(opts ...etcdlock.Option) *etcdlock.Election {
+	c.t.Helper()
+	return etcdlock.NewElection(c.session(), "controller", opts...)
 }
 
 // lead campaigns where nobody is in the way.
+func (c *contest) lead(value string, opts ...etcdlock.Option) *etcdlock.Term {
+	c.t.Helper()
+	return lead(c.t, c.candidate(opts...), value)
+}
+
+// stand puts a new candidate in line.
+func (c *contest) stand(value string, opts ...etcdlock.Option) <-chan campaigned {
+	c.t.Helper()
+	return c.standOn(c.candidate(opts...), value)
+}
+
+// standOn puts a candidate of the election e in line.
+func (c *contest) standOn(e *etcdlock.Election, value string) <-chan campaigned {
+	c.t.Helper()
+	before := tickets(c.t, c.client)
+	c.standing[value] = campaigning(within(c.t), e, value)
+	awaitTickets(c.t, c.client, before+1)
+	return c.standing[value]
+}
+
+// next waits until a candidate in line leads.
+func (c *contest) next(value string) *etcdlock.Term {
+	c.t.Helper()
+	term := awaitTerm(c.t, value, c.standing[value])
+	delete(c.standing, value)
+	return term
+}
+
+// requireWaiting requires that nothing has come of the campaigns of some.
+func (c *contest) requireWaiting(values ...string) {
+	c.t.Helper()
+	for _, value := range values {
+		requireWaiting(c.t, c.standing[value])
+	}
+}
+
+// line returns the values of the leader and of those who wait, in order.
+func (c *contest) line() []string {
+	c.t.Helper()
+	answer, err := c.client.Get(within(c.t), controllerPrefix, clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	require.NoError(c.t, err)
+	values := []string{}
+	for _, kv := range answer.Kvs {
+		values = append(values, string(kv.Value))
+	}
+	return values
+}
+
+func (c *contest) awaitLine(values ...string) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool { return slices.Equal(c.line(), values) }, patience, waitABit)
+}
+
+// keyOf returns the key of the candidate with that value.
+func (c *contest) keyOf(value string) string {
+	c.t.Helper()
+	answer, err := c.client.Get(within(c.t), controllerPrefix, clientv3.WithPrefix())
+	require.NoError(c.t, err)
+	for _, kv := range answer.Kvs {
+		if string(kv.Value) == value {
+			return string(kv.Key)
+		}
+	}
+	require.FailNow(c.t, "nobody is called "+value)
+	return ""
+}
+
+// standForeign puts a candidate of etcd's own package in line.
+func (c *contest) standForeign(value string) (led <-chan error, s *concurrency.Session) {
+	c.t.Helper()
+	s, err := concurrency.NewSession(c.client)
+	require.NoError(c.t, err)
+	before, ctx := tickets(c.t, c.client), within(c.t)
+	led = background(func() error { return concurrency.NewElection(s, "etcdlock/controller").Campaign(ctx, value) })
+	awaitTickets(c.t, c.client, before+1)
+	return led, s
+}
+
+// standCutOff puts a candidate in line whose session has just ceased to be renewed, in virtual time.
+func (c *contest) standCutOff(value string) {
+	c.t.Helper()
+	lease, err := c.client.Grant(within(c.t), 15)
+	require.NoError(c.t, err)
+	_, err = c.client.Put(within(c.t), fmt.Sprintf("%sl%x-0-9", controllerPrefix, lease.ID), value, clientv3.WithLease(lease.ID))
+	require.NoError(c.t, err)
+	time.Sleep(9 * time.Second)
+}
+
 func lead(t *testing.T, e *etcdlock.Election, value string) *etcdlock.Term {
 	t.Helper()
 	term, err := e.Campaign(within(t), value)
@@ -60,14 +172,6 @@ func campaigning(ctx context.Context, e *etcdlock.Election, value string) <-chan
 	return c
 }
 
-// inLine campaigns in the background and returns when it is the n-th in line.
-func inLine(t *testing.T, c *clientv3.Client, e *etcdlock.Election, value string, n int) <-chan campaigned {
-	t.Helper()
-	campaign := campaigning(within(t), e, value)
-	awaitTickets(t, c, n)
-	return campaign
-}
-
 // awaitTerm waits until a campaign has been won.
 func awaitTerm(t *testing.T, what string, c <-chan campaigned) *etcdlock.Term {
 	t.Helper()
@@ -79,85 +183,6 @@ func awaitTerm(t *testing.T, what string, c <-chan campaigned) *etcdlock.Term {
 func resign(t *testing.T, term *etcdlock.Term) {
 	t.Helper()
 	require.NoError(t, term.Resign(within(t)))
-}
-
-// stillWaiting requires that nothing has come of a campaign.
-func stillWaiting(t *testing.T, c <-chan campaigned) {
-	t.Helper()
-	select {
-	case r := <-c:
-		require.FailNow(t, "does not wait any more", "%+v", r)
-	default:
-	}
-}
-
-// valuesInLine returns the values of the leader and of those who wait.
-func valuesInLine(t *testing.T, c *clientv3.Client) []string {
-	t.Helper()
-	answer, err := c.Get(within(t), controllerPrefix, clientv3.WithPrefix(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-	require.NoError(t, err)
-	values := []string{}
-	for _, kv := range answer.Kvs {
-		values = append(values, string(kv.Value))
-	}
-	return values
-}
-
-// awaitLine waits until the values of leader and candidates are these.
-func awaitLine(t *testing.T, c *clientv3.Client, values ...string) {
-	t.Helper()
-	require.Eventually(t, func() bool { return slices.Equal(valuesInLine(t, c), values) }, patience, 5*time.Millisecond)
-}
-
-// keyOf returns the key of the candidate with that value.
-func keyOf(t *testing.T, c *clientv3.Client, value string) string {
-	t.Helper()
-	answer, err := c.Get(within(t), controllerPrefix, clientv3.WithPrefix())
-	require.NoError(t, err)
-	for _, kv := range answer.Kvs {
-		if string(kv.Value) == value {
-			return string(kv.Key)
-		}
-	}
-	require.FailNow(t, "nobody is called "+value)
-	return ""
-}
-
-// remove deletes a key as a stranger would.
-func remove(t *testing.T, c *clientv3.Client, key string) {
-	t.Helper()
-	answer, err := c.Delete(within(t), key)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, answer.Deleted)
-}
-
-// revoke ends the lease of a session without its knowledge.
-func revoke(t *testing.T, c *clientv3.Client, s *session.Session) {
-	t.Helper()
-	_, err := c.Revoke(within(t), s.Lease())
-	require.NoError(t, err)
-}
-
-// retires tells the transaction of a resignation or a transfer from others.
-func retires(message any) bool {
-	writes := message.(*etcdserverpb.TxnRequest).GetSuccess()
-	return len(writes) > 0 && writes[0].GetRequestDeleteRange() != nil
-}
-
-// loseOneReply loses the answer to one transaction that fits, until it has been applied and
-// then has happened.
-func loseOneReply(t *testing.T, cluster *embedtest.Cluster, fits func(any) bool, then func()) {
-	t.Helper()
-	fault := cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(fits))
-	ctx := within(t)
-	go func() {
-		defer fault.Heal() // the client hears that there is no answer, and asks again
-		if fault.Wait(ctx) == nil && then != nil {
-			then()
-		}
-	}()
-	t.Cleanup(func() { require.Equal(t, 1, fault.Bites()) })
 }
 
 // history is what really happened to an election, according to etcd.
@@ -214,8 +239,7 @@ func (h *history) first() (first etcdlock.Leader) {
 	return first
 }
 
-func values(leaders []etcdlock.Leader) []string {
-	var all []string
+func values(leaders []etcdlock.Leader) (all []string) {
 	for _, l := range leaders {
 		all = append(all, l.Value)
 	}
@@ -255,5 +279,5 @@ func observing(ctx context.Context, e *etcdlock.Election, last string) observati
 // passes tells the transaction that passes a term on from a resignation: it is about two
 // candidates at least.
 func passes(message any) bool {
-	return len(message.(*etcdserverpb.TxnRequest).GetCompare()) > 1 && retires(message)
+	return len(message.(*etcdserverpb.TxnRequest).GetCompare()) > 1 && deletes(message)
 }

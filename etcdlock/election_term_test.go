@@ -3,202 +3,196 @@ package etcdlock_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/session"
 )
 
-// Scenario H6, for a leader.
-func TestATermEndsWithItsLease(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	s := newSession(t, cluster.Client(t))
-	term := lead(t, etcdlock.NewElection(s, "controller"), "a")
-	revoke(t, cluster.Client(t), s)
-	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
-	await(t, "the end of the term", term.Done())
-	require.ErrorIs(t, term.Err(), etcdlock.ErrLost)
-	require.ErrorIs(t, context.Cause(term.Context()), etcdlock.ErrLost)
-	require.ErrorIs(t, term.Resign(within(t)), etcdlock.ErrLost)
-}
+// What a candidate and a leader have in common with all other waiters and holders is in the conformance suite.
 
-// Scenario H7, for a leader.
-func TestATermEndsWithItsKey(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	before := cluster.Calls("Watch")
-	term := lead(t, candidate(t, cluster), "a")
-	awaitWatch(t, cluster, before)
-	remove(t, cluster.Client(t), term.Key())
-	await(t, "the end of the term", term.Done())
-	require.ErrorIs(t, term.Err(), etcdlock.ErrLost)
-}
-
-func TestAnOldLeadersTransactionIsRefused(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	old := lead(t, candidate(t, cluster), "a")
-	work := func(term *etcdlock.Term, value string) error {
-		_, err := term.Txn(within(t)).Then(clientv3.OpPut("work", value)).Commit()
-		return err
+func TestLeaderAndCandidatesAreTold(t *testing.T) {
+	c := newContest(t)
+	e := c.candidate()
+	_, err := e.Leader(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrNoLeader)
+	require.ErrorContains(t, err, `leader "controller"`)
+	requireCandidates := func(want ...string) []etcdlock.Leader {
+		t.Helper()
+		waiting, err := e.Candidates(within(t))
+		require.NoError(t, err)
+		require.Equal(t, want, values(waiting))
+		return waiting
 	}
-	require.NoError(t, work(old, "a"))
-	remove(t, client, old.Key())
-	next := lead(t, candidate(t, cluster), "b")
-	require.NoError(t, old.Err(), "it has not been told")
-	require.NoError(t, work(next, "b"))
-	require.ErrorIs(t, work(old, "a"), etcdlock.ErrLost)
-	answer, err := client.Get(within(t), "work")
+	requireCandidates()
+
+	term := lead(t, e, "a")
+	requireCandidates()
+	c.stand("b", etcdlock.WithPriority(7))
+	c.stand("c")
+	waiting := requireCandidates("b", "c")
+	require.Equal(t, 7, waiting[0].Priority)
+	require.Less(t, waiting[0].Token, waiting[1].Token)
+	leader, err := c.candidate().Leader(within(t))
 	require.NoError(t, err)
-	require.Equal(t, "b", string(answer.Kvs[0].Value))
-	require.ErrorIs(t, old.Err(), etcdlock.ErrLost)
+	require.Equal(t, etcdlock.Leader{Value: "a", Key: term.Key(), Token: term.Token()}, leader)
+	_, err = e.Campaign(cancelled(), "d")
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, `campaign "controller"`)
+}
+
+// Scenario E1: the candidate finds its key gone before its session has heard of the loss.
+func TestACandidateWhoseLeaseIsGoneDoesNotLeadWithoutAKey(t *testing.T) {
+	c := newContest(t)
+	leader := c.lead("a")
+	s, keeper := newSession(t, c.cluster.Client(t)), keep(t, c.cluster.Client(t))
+	lost := c.standOn(etcdlock.NewElection(s, "controller"), "b")
+	c.standOn(etcdlock.NewElection(keeper, "controller"), "c")
+	revoke(t, c.client, s)
+	revoke(t, c.client, current(t, keeper))
+	require.Equal(t, []string{"a"}, c.line())
+
+	resign(t, leader)
+	require.ErrorIs(t, await(t, "the candidate without a keeper", lost).err, etcdlock.ErrLost)
+	require.Equal(t, c.next("c").Key(), c.keyOf("c"), "on a new key")
+}
+
+// Scenario W2, for a candidate.
+func TestACandidateWhoseKeyIsDeletedIsInLineAgainAtTheEnd(t *testing.T) {
+	c := newContest(t)
+	first := c.lead("a")
+	c.stand("b")
+	c.stand("c")
+	remove(t, c.client, c.keyOf("b"))
+	resign(t, first)
+	second := c.next("c")
+	c.awaitLine("c", "b")
+	c.requireWaiting("b")
+	resign(t, second)
+	third := c.next("b")
+	require.Equal(t, c.keyOf("b"), third.Key())
+	require.Greater(t, third.Token(), second.Token())
+	_, err := third.Txn(within(t)).Then(clientv3.OpPut("work", "")).Commit()
+	require.NoError(t, err)
 }
 
 func TestProclaimChangesTheValueAndNothingElse(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	e := candidate(t, cluster)
+	c := newContest(t)
+	e := c.candidate()
 	term := lead(t, e, "a")
-	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
-	entries := cluster.AppliedIndex()
+	c.stand("b")
+	entries := c.cluster.AppliedIndex()
 	require.NoError(t, term.Proclaim(within(t), "a, now at another address"))
-	require.Equal(t, entries+1, cluster.AppliedIndex(), "one raft entry")
+	require.Equal(t, entries+1, c.cluster.AppliedIndex(), "one raft entry")
 	leader, err := e.Leader(within(t))
 	require.NoError(t, err)
 	require.Equal(t, etcdlock.Leader{Value: "a, now at another address", Key: term.Key(), Token: term.Token()}, leader)
 
-	loseOneReply(t, cluster, creates, nil)
+	lost := c.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(creates))
 	require.NoError(t, term.Proclaim(within(t), "again"))
-	require.Equal(t, []string{"again", "b"}, valuesInLine(t, client))
+	require.Equal(t, 1, lost.Bites())
+	require.Equal(t, []string{"again", "b"}, c.line())
 	require.NoError(t, term.Err())
-	stillWaiting(t, waiting)
+	c.requireWaiting("b")
 
-	answer, err := client.Get(within(t), term.Key())
+	answer, err := c.client.Get(within(t), term.Key())
 	require.NoError(t, err)
 	require.NotZero(t, answer.Kvs[0].Lease, "the value is still bound to the session")
 }
 
 // A request without an answer arrives when the next value has been confirmed.
 func TestALateProclaimDoesNotReplaceALaterOne(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	term := lead(t, candidate(t, cluster), "a")
-	held := cluster.Hold("Txn", embedtest.Once(), embedtest.When(creates))
-	ctx, cancel := context.WithCancel(within(t))
-	go func() {
-		_ = held.Wait(ctx)
-		cancel()
-	}()
-	require.ErrorIs(t, term.Proclaim(ctx, "b"), context.Canceled)
+	c := newContest(t)
+	term := c.lead("a")
+	held := heldUp(t, c.cluster, func(ctx context.Context) error { return term.Proclaim(ctx, "b") })
 	require.NoError(t, term.Proclaim(within(t), "c"))
-	entries := cluster.AppliedIndex()
-	held.Heal()
-	require.Eventually(t, func() bool { return cluster.AppliedIndex() > entries }, patience, time.Millisecond)
-	require.Equal(t, []string{"c"}, valuesInLine(t, client))
+	held()
+	require.Equal(t, []string{"c"}, c.line())
 	resign(t, term)
 }
 
+// heldUp makes a call whose write does not arrive before the call has been given up. It arrives
+// when the function that it returns is called, which waits for that.
+func heldUp(t *testing.T, cluster *embedtest.Cluster, call func(context.Context) error) (arrive func()) {
+	t.Helper()
+	held := cluster.Hold("Txn", embedtest.Once(), embedtest.When(creates))
+	ctx, cancel := context.WithCancel(within(t))
+	called := background(func() error { return call(ctx) })
+	await(t, "the request", held.Bitten())
+	cancel()
+	require.ErrorIs(t, await(t, "the end of the call", called), context.Canceled)
+	return func() {
+		t.Helper()
+		entries := cluster.AppliedIndex()
+		held.Heal()
+		require.Eventually(t, func() bool { return cluster.AppliedIndex() > entries }, patience, waitABit)
+	}
+}
+
 func TestAnOldLeaderCannotProclaim(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	keeper := keep(t, client)
+	c := newContest(t)
+	keeper := keep(t, c.client)
 	e := etcdlock.NewElection(keeper, "controller")
 	old := lead(t, e, "a")
-	s, err := keeper.Session(within(t))
-	require.NoError(t, err)
-	revoke(t, client, s)
+	revoke(t, c.client, current(t, keeper))
 	next := lead(t, e, "b")
 	require.ErrorIs(t, old.Proclaim(within(t), "a2"), etcdlock.ErrLost)
-	require.Equal(t, []string{"b"}, valuesInLine(t, client))
+	require.Equal(t, []string{"b"}, c.line())
 
-	remove(t, client, next.Key())
+	remove(t, c.client, next.Key())
 	third := lead(t, e, "c")
-	err = next.Proclaim(within(t), "b2")
+	err := next.Proclaim(within(t), "b2")
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 	require.ErrorContains(t, err, `proclaim "controller"`)
 	require.ErrorIs(t, next.Err(), etcdlock.ErrLost, "and it knows now")
-	require.Equal(t, []string{"c"}, valuesInLine(t, client))
+	require.Equal(t, []string{"c"}, c.line())
 
 	resign(t, third)
 	require.ErrorIs(t, third.Proclaim(within(t), "c2"), etcdlock.ErrUnlocked)
-	require.Empty(t, valuesInLine(t, client))
+	require.Empty(t, c.line())
 }
 
-// Scenario E2.
-func TestResigningWithACancelledContextResigns(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	term := lead(t, candidate(t, cluster), "a")
-	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
-	require.NoError(t, term.Resign(cancelled()))
-	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
-	resign(t, awaitTerm(t, "the next candidate", waiting))
-}
+// Candidates of ours and of etcd's own package, which are in one line at a raw prefix.
+func TestCandidatesOfBothKindsLeadInOrderAndReadEachOther(t *testing.T) {
+	c := newContest(t)
+	ours := newSession(t, c.cluster.Client(t))
+	e := etcdlock.NewElection(ours, "etcdlock/controller", etcdlock.AtPrefix())
+	s, err := concurrency.NewSession(c.client)
+	require.NoError(t, err)
+	theirs := concurrency.NewElection(s, "etcdlock/controller")
+	ctx := within(t)
+	told := theirs.Observe(ctx)
+	seen := observing(ctx, e, "ours 2")
+	await(t, "the present state", seen.first)
 
-// Scenario E2: etcd does not answer either.
-func TestAnUnconfirmedResignationGoesOnInTheBackground(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	s := newSession(t, client)
-	term := lead(t, etcdlock.NewElection(s, "controller"), "a")
-	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
-	silence := cluster.LoseRequest("Txn", embedtest.When(retires))
-	require.ErrorIs(t, term.Resign(cancelled()), context.Canceled)
-	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
-	require.NoError(t, term.Resign(within(t)), "the second call does nothing")
-	stillWaiting(t, waiting)
-	silence.Heal()
-	awaitTerm(t, "the next candidate", waiting)
-	require.NoError(t, s.Err(), "it was not the end of the session")
-}
+	term := lead(t, e, "ours 1")
+	answer, err := theirs.Leader(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "ours 1", string(answer.Kvs[0].Value))
+	require.Equal(t, term.Key(), string(answer.Kvs[0].Key))
+	require.Equal(t, "ours 1", string(await(t, "their observer", told).Kvs[0].Value))
 
-func TestTheSecondResignationDoesNothing(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	e := candidate(t, cluster)
-	first := lead(t, e, "a")
-	resign(t, first)
-	second := lead(t, e, "b")
-	require.Equal(t, first.Key(), second.Key(), "so a delete by name would hit it")
-	require.NoError(t, first.Resign(within(t)))
-	require.Equal(t, []string{"b"}, valuesInLine(t, client))
-	require.NoError(t, second.Err())
-}
+	led := background(func() error { return theirs.Campaign(ctx, "theirs") })
+	awaitTickets(t, c.client, 2)
+	c.standOn(e, "ours 2")
+	resign(t, term)
+	require.NoError(t, await(t, "theirs", led))
+	c.requireWaiting("ours 2")
+	leader, err := e.Leader(ctx)
+	require.NoError(t, err)
+	require.Equal(t, etcdlock.Leader{Value: "theirs", Key: theirs.Key(), Token: etcdlock.Token(theirs.Rev())}, leader)
 
-// Scenario R10, for a leader.
-func TestResigningAfterALossSaysSoAndLeavesTheNextLeaderAlone(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	e := candidate(t, cluster)
-	old := lead(t, e, "a")
-	remove(t, client, old.Key())
-	next := lead(t, e, "b")
-	require.ErrorIs(t, old.Resign(within(t)), etcdlock.ErrLost)
-	require.Equal(t, []string{"b"}, valuesInLine(t, client))
-	require.NoError(t, next.Err())
-}
+	_, err = c.client.Revoke(ctx, s.Lease()) // theirs crashes
+	require.NoError(t, err)
+	require.NoError(t, c.next("ours 2").Err())
+	require.Equal(t, []string{"", "ours 1", "theirs", "ours 2"}, values(await(t, "our observer", seen.all)))
 
-func TestClosingTheSessionEndsTheTerm(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	keeper := session.Keep(cluster.Client(t), session.WithTTL(longTTL))
-	term := lead(t, etcdlock.NewElection(keeper, "controller"), "a")
-	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
-	require.NoError(t, keeper.Close(within(t)))
-	require.ErrorIs(t, term.Err(), etcdlock.ErrClosed)
-	awaitTerm(t, "the next candidate", waiting)
+	led, s = c.standForeign("theirs, again")
+	require.Empty(t, led)
+	revoke(t, c.client, ours) // and ours does
+	require.NoError(t, await(t, "theirs", led))
+	require.NoError(t, s.Close())
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,21 +15,28 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// start returns a client of an etcd to show things on.
-func start() (*clientv3.Client, func()) {
-	cluster, err := embedtest.Open()
+// sessions returns sessions of an etcd to show things on.
+func sessions() (*session.Keeper, func()) {
+	cluster := must(embedtest.Open())
+	client := must(cluster.NewClient())
+	keeper := session.Keep(client)
+	return keeper, func() { _, _, _ = keeper.Close(context.Background()), client.Close(), cluster.Close() }
+}
+
+// must returns value, or ends the program if there is an error.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
-	client, err := cluster.NewClient()
-	if err != nil {
-		log.Fatal(err)
-	}
-	return client, func() { _ = client.Close(); _ = cluster.Close() }
 }
 
 func Example() {
-	client, stop := start()
+	client, stop := someClient()
 	defer stop()
 	ctx := context.Background()
 
@@ -45,12 +53,15 @@ func Example() {
 	// Output: <nil>
 }
 
+func someClient() (*clientv3.Client, func()) {
+	keeper, stop := sessions()
+	return keeper.Client(), stop
+}
+
 func ExampleMutex_Lock() {
-	client, stop := start()
+	src, stop := sessions()
 	defer stop()
-	sessions := session.Keep(client)
-	defer sessions.Close(context.Background())
-	orders := etcdlock.NewMutex(sessions, "orders")
+	orders := etcdlock.NewMutex(src, "orders")
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -69,43 +80,96 @@ func ExampleMutex_Lock() {
 }
 
 func ExampleMutex_TryLock() {
-	client, stop := start()
+	src, stop := sessions()
 	defer stop()
 	ctx := context.Background()
-	sessions := session.Keep(client)
-	defer sessions.Close(ctx)
 
-	h, err := etcdlock.NewMutex(sessions, "nightly").TryLock(ctx)
+	h, err := etcdlock.NewMutex(src, "nightly").TryLock(ctx)
 	fmt.Println(err)
-	_, err = etcdlock.NewMutex(sessions, "nightly").TryLock(ctx)
+	_, err = etcdlock.NewMutex(src, "nightly").TryLock(ctx)
 	fmt.Println(errors.Is(err, etcdlock.ErrBusy), err)
-	_ = h.Unlock(ctx)
+	check(h.Unlock(ctx))
 	// Output:
 	// <nil>
 	// true trylock "nightly": queue etcdlock/nightly/: etcdlock: busy
 }
 
-func ExampleHold_Guard() {
-	client, stop := start()
+// Of all machines that have the same timer, one does the job.
+func ExampleTryDo() {
+	src, stop := sessions()
 	defer stop()
 	ctx := context.Background()
-	sessions := session.Keep(client)
-	defer sessions.Close(ctx)
-	h, err := etcdlock.NewMutex(sessions, "orders").Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	report := etcdlock.NewMutex(src, "report")
+	check(etcdlock.TryDo(ctx, report, func(ctx context.Context, _ *etcdlock.Hold) error {
+		fmt.Println("at work")
+		again := etcdlock.TryDo(ctx, report, func(context.Context, *etcdlock.Hold) error { return nil })
+		fmt.Println("at the same time:", errors.Is(again, etcdlock.ErrBusy))
+		return nil
+	}))
+	// Output:
+	// at work
+	// at the same time: true
+}
 
-	write := func(value string) bool {
-		answer, err := client.Txn(ctx).If(h.Guard()).Then(clientv3.OpPut("orders/last", value)).Commit()
-		return err == nil && answer.Succeeded
+// Every machine has the same timer. The first one does the job, the others are too late, even
+// if their clocks are some seconds behind.
+func ExampleWithMinHold() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	report := etcdlock.NewMutex(src, "report", etcdlock.WithMinHold(time.Minute))
+	for _, machine := range []string{"a", "b"} {
+		h, err := report.TryLock(ctx)
+		if errors.Is(err, etcdlock.ErrBusy) {
+			fmt.Println(machine, "skips it")
+			continue
+		}
+		check(err)
+		fmt.Println(machine, "does it")
+		check(h.Unlock(ctx))
 	}
-	fmt.Println(write("in time"))
-	_ = h.Unlock(ctx)
-	fmt.Println(write("too late"))
+	// Output:
+	// a does it
+	// b skips it
+}
+
+// What must only be called under a lock can say so. The context of a hold carries it to where it is needed,
+// and ends with it.
+func ExampleRequireHeld() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	charge := func(ctx context.Context) error { return etcdlock.RequireHeld(ctx, "orders") }
+	fmt.Println(errors.Is(charge(ctx), etcdlock.ErrNotHeld)) // a mistake
+
+	h := must(etcdlock.NewMutex(src, "orders").Lock(ctx))
+	fmt.Println(charge(h.Context()))
+	check(h.Unlock(ctx))
+	<-h.Context().Done()
+	fmt.Println(errors.Is(context.Cause(h.Context()), etcdlock.ErrUnlocked))
 	// Output:
 	// true
-	// false
+	// <nil>
+	// true
+}
+
+// A write is made only while every one of the locks is held. With a single lock, Guard is enough.
+func ExampleHold_Guards() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	transfer := etcdlock.NewMulti(src, etcdlock.NewMutex(src, "account/7"), etcdlock.NewMutex(src, "account/9"))
+	h := must(transfer.Lock(ctx))
+	write := func(guards ...clientv3.Cmp) bool {
+		return must(src.Client().Txn(ctx).If(guards...).
+			Then(clientv3.OpPut("balance/7", "90"), clientv3.OpPut("balance/9", "110")).Commit()).Succeeded
+	}
+	fmt.Println(transfer.Name(), write(h.Guards()...))
+	check(h.Unlock(ctx))
+	fmt.Println(write(h.Guards()...), write(h.Guard()))
+	// Output:
+	// account/7+account/9 true
+	// false false
 }
 
 // A store that is not etcd keeps a Fence next to the data.
@@ -119,4 +183,28 @@ func ExampleFence() {
 	// <nil>
 	// <nil>
 	// etcdlock: stale token: 7, and 9 has been here
+}
+
+// Which call on which lock has failed, and why?
+func ExampleError() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+
+	_, nameless := etcdlock.NewMutex(src, "").Lock(ctx)
+	_, large := etcdlock.NewElection(src, "controller").Campaign(ctx, strings.Repeat("x", 3<<20))
+	check(src.Close(ctx))
+	_, late := etcdlock.NewMutex(src, "orders").TryLock(ctx)
+	for _, err := range []error{nameless, large, late} {
+		var failed *etcdlock.Error
+		if errors.As(err, &failed) {
+			fmt.Printf("%s %q: %v\n", failed.Op, failed.Name, failed.Err)
+		}
+	}
+	fmt.Println(errors.Is(nameless, etcdlock.ErrInvalidName), errors.Is(large, etcdlock.ErrTooLarge), errors.Is(late, etcdlock.ErrClosed))
+	// Output:
+	// lock "": etcdlock: invalid name: empty
+	// campaign "controller": queue etcdlock/controller/: etcdlock: too large: a value of 3145728 bytes, at most 1048576 are allowed
+	// trylock "orders": queue etcdlock/orders/: etcdlock: session closed
+	// true true true
 }

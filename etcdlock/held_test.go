@@ -6,13 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 )
 
 func TestRequireHeldKnowsWhatItsContextComesFrom(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	h := lock(t, etcdlock.NewMutex(s, "orders"))
 	nested, err := etcdlock.NewRWMutex(s, "stock").RLock(h.Context())
@@ -55,7 +53,7 @@ func TestRequireHeldKnowsWhatItsContextComesFrom(t *testing.T) {
 		require.ErrorIs(t, etcdlock.RequireHeld(ctx, "orders"), etcdlock.ErrNotHeld)
 		return etcdlock.RequireHeld(ctx, "job")
 	}))
-	unlockAll(t, []*etcdlock.Hold{reentrant, permit, nested})
+	unlockAll(t, reentrant, permit, nested)
 	require.ErrorIs(t, etcdlock.RequireHeld(nested.Context(), "stock"), etcdlock.ErrUnlocked)
 	require.NoError(t, etcdlock.RequireHeld(nested.Context(), "orders"), "the outer one is still held")
 	require.ErrorIs(t, etcdlock.RequireHeld(entered, "deep"), etcdlock.ErrUnlocked)
@@ -67,26 +65,7 @@ func TestRequireHeldKnowsWhatItsContextComesFrom(t *testing.T) {
 	require.NoError(t, etcdlock.RequireHeld(both.Context(), "pool"), "one of two is enough")
 	unlock(t, again)
 
-	_, err = cluster.Client(t).Revoke(within(t), s.Lease())
-	require.NoError(t, err)
-	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+	lose(t, client, s)
 	require.ErrorIs(t, etcdlock.RequireHeld(h.Context(), "orders"), etcdlock.ErrLost)
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-}
-
-func TestOptionsThatDoNotApplyPanic(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	s := newSession(t, cluster.Client(t))
-	slots := etcdlock.WithSlots()
-	for kind, construct := range map[string]func(){
-		"a Mutex":     func() { etcdlock.NewMutex(s, "a", slots) },
-		"a RWMutex":   func() { etcdlock.NewRWMutex(s, "a", slots) },
-		"a Striped":   func() { etcdlock.NewStriped(s, "a", 2, slots) },
-		"a Multi":     func() { allOf(s, "a").With(slots) },
-		"an Election": func() { etcdlock.NewElection(s, "a", slots) },
-	} {
-		require.PanicsWithValue(t, "etcdlock: WithSlots is not for "+kind, construct)
-	}
-	require.NotPanics(t, func() { etcdlock.NewSemaphore(s, "a", 2, slots) })
 }

@@ -50,20 +50,3 @@ func TestAHerdIsServedInOrder(t *testing.T) {
 	require.Len(t, slices.Compact(served), *herd)
 	require.Zero(t, tickets(t, cluster.Client(t)))
 }
-
-// Scenario W11: what makes a lock slow with age is a new name for each acquisition, since
-// etcd's ranges walk over deleted names until they are compacted. That it stays as fast
-// is shown by BenchmarkUncontendedAged.
-func TestAgeLeavesOneNameInTheIndex(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	m := etcdlock.NewMutex(newSession(t, client), "orders")
-	keys := make(map[string]bool)
-	for range 200 {
-		h := lock(t, m)
-		keys[h.Key()] = true
-		unlock(t, h)
-	}
-	require.Len(t, keys, 1)
-}

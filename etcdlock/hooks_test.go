@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 )
 
@@ -41,8 +40,7 @@ func (j *journal) hooks() *etcdlock.Hooks {
 func (j *journal) next(t *testing.T) string { return await(t, "a hook", j.calls) }
 
 func TestHooksFireInTurnAndNoOthersDo(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	j := newJournal()
 	with := etcdlock.WithHooks(j.hooks())
@@ -83,8 +81,7 @@ func TestHooksFireInTurnAndNoOthersDo(t *testing.T) {
 
 // What a waiter is told of the token is true of the hold.
 func TestTheTokenOfWaitingIsThatOfTheHoldOrUnknown(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	waits := make(chan etcdlock.Waiting, 1)
 	with := etcdlock.WithHooks(&etcdlock.Hooks{Waiting: func(w etcdlock.Waiting) { waits <- w }})
@@ -110,15 +107,12 @@ func TestTheTokenOfWaitingIsThatOfTheHoldOrUnknown(t *testing.T) {
 }
 
 func TestALossIsToldOnceAndTheReleaseAfterItToo(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	j := newJournal()
 	h := lock(t, etcdlock.NewMutex(s, "orders", etcdlock.WithHooks(j.hooks())))
 	require.Equal(t, "acquired orders", j.next(t))
-	_, err := cluster.Client(t).Revoke(within(t), s.Lease())
-	require.NoError(t, err)
-	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+	lose(t, client, s)
 	require.Equal(t, "lost with an error orders", j.next(t))
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 	require.Equal(t, "released with an error orders", j.next(t))
@@ -127,10 +121,9 @@ func TestALossIsToldOnceAndTheReleaseAfterItToo(t *testing.T) {
 
 // Scenario F2: it is one hold, however often it is entered.
 func TestAReentrantLockTellsOfEachHoldOnce(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	j := newJournal()
-	r := etcdlock.Reentrant(etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithHooks(j.hooks())))
+	r := etcdlock.Reentrant(newMutex(t, cluster, etcdlock.WithHooks(j.hooks())))
 	ctx, outer := enter(within(t), t, r)
 	require.Equal(t, "acquired orders", j.next(t))
 	_, inner := enter(ctx, t, r)
@@ -142,9 +135,8 @@ func TestAReentrantLockTellsOfEachHoldOnce(t *testing.T) {
 	ctx, outer = enter(within(t), t, r)
 	require.Equal(t, "acquired orders", j.next(t))
 	_, inner = enter(ctx, t, r)
-	_, err := cluster.Client(t).Delete(within(t), outer.Key())
-	require.NoError(t, err)
-	_, err = inner.Txn(within(t)).Commit()
+	remove(t, client, outer.Key())
+	_, err := inner.Txn(within(t)).Commit()
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 	require.Equal(t, "lost with an error orders", j.next(t))
 	require.ErrorIs(t, inner.Unlock(within(t)), etcdlock.ErrLost)
@@ -172,9 +164,7 @@ func (p *pages) lines() []string {
 }
 
 func TestTheLoggerIsToldOfEverythingAtItsLevel(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	s := newSession(t, client)
 	var log pages
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -184,9 +174,8 @@ func TestTheLoggerIsToldOfEverythingAtItsLevel(t *testing.T) {
 	awaitTickets(t, client, 2)
 	unlock(t, first)
 	second := granted(t, waiting)
-	_, err := client.Delete(within(t), second.Key())
-	require.NoError(t, err)
-	_, err = second.Txn(within(t)).Commit()
+	remove(t, client, second.Key())
+	_, err := second.Txn(within(t)).Commit()
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 	require.Eventually(t, func() bool { return strings.Contains(strings.Join(log.lines(), "\n"), "lock lost") }, patience, waitABit)
 	require.ErrorIs(t, second.Unlock(within(t)), etcdlock.ErrLost)

@@ -61,7 +61,7 @@ func TestInspectShowsWhoHoldsAndWhoWaitsInOrder(t *testing.T) {
 	require.Zero(t, foreign.Lease)
 	require.Zero(t, foreign.TTL)
 
-	unlockAll(t, []*etcdlock.Hold{one, two})
+	unlockAll(t, one, two)
 	unlock(t, granted(t, writer))
 	unlock(t, granted(t, reader))
 }
@@ -113,7 +113,7 @@ func TestInspectAsksAgainForATTLAndDoesWithoutThoseThatAreNotTold(t *testing.T) 
 	require.Len(t, seen.Places, 2)
 	require.Positive(t, seen.Places[0].TTL)
 	require.Zero(t, seen.Places[1].TTL)
-	unlockAll(t, []*etcdlock.Hold{one, two})
+	unlockAll(t, one, two)
 }
 
 func TestInspectCountsADowngradedWriterAndItsReaders(t *testing.T) {
@@ -125,7 +125,7 @@ func TestInspectCountsADowngradedWriterAndItsReaders(t *testing.T) {
 	seen, err := etcdlock.Inspect(within(t), q.client, "orders")
 	require.NoError(t, err)
 	require.Equal(t, 2, seen.Holding)
-	unlockAll(t, []*etcdlock.Hold{h, reader})
+	unlockAll(t, h, reader)
 }
 
 // What a lock is made with can be given as it is, of whatever kind it is.
@@ -162,8 +162,8 @@ func TestInspectKnowsSizesAndWeights(t *testing.T) {
 		weights = append(weights, place.Weight)
 	}
 	require.Equal(t, []int64{1, 3, 2, 1}, weights)
-	unlockAll(t, []*etcdlock.Hold{one, two})
-	unlockAll(t, []*etcdlock.Hold{granted(t, heavy), granted(t, light)})
+	unlockAll(t, one, two)
+	unlockAll(t, granted(t, heavy), granted(t, light))
 }
 
 func TestInspectAddsUpWeightsOfAnySize(t *testing.T) {
@@ -189,16 +189,15 @@ func TestInspectCountsThoseThatFitAfterAReduction(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, seen.Places, 3)
 	require.Equal(t, 2, seen.Holding)
-	unlockAll(t, holds)
+	unlockAll(t, holds...)
 }
 
 func TestInspectKnowsCandidates(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	e := etcdlock.NewElection(newSession(t, cluster.Client(t)), "controller", etcdlock.WithPriority(7))
 	term, err := e.Campaign(within(t), "node-1")
 	require.NoError(t, err)
-	seen, err := etcdlock.Inspect(within(t), cluster.Client(t), "controller")
+	seen, err := etcdlock.Inspect(within(t), client, "controller")
 	require.NoError(t, err)
 	require.Len(t, seen.Places, 1)
 	p := seen.Places[0]
@@ -211,8 +210,7 @@ func TestInspectKnowsCandidates(t *testing.T) {
 }
 
 func TestInspectLooksWhereTheOptionsSay(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	for _, opts := range [][]etcdlock.Option{{etcdlock.AtPrefix()}, {etcdlock.WithNamespace("shop")}} {
 		h := lock(t, etcdlock.NewMutex(s, "a/b", opts...))
@@ -261,4 +259,38 @@ func TestAForceReleaseWhoseReplyWasLostIsOne(t *testing.T) {
 	require.NoError(t, etcdlock.ForceRelease(within(t), q.client, stuck.Key(), stuck.Token()))
 	require.Zero(t, tickets(t, q.client))
 	require.ErrorIs(t, stuck.Unlock(within(t)), etcdlock.ErrLost)
+}
+
+// The holder is stuck: it does not look, let alone unlock. What is left of its hold when a
+// part has been removed must not keep others waiting.
+func TestForcedReleaseOfAPartFreesTheRest(t *testing.T) {
+	cluster, client := newCluster(t)
+	mine, theirs := newSession(t, cluster.Client(t)), newSession(t, cluster.Client(t))
+	parts := func(name string) []etcdlock.Lockable {
+		return []etcdlock.Lockable{etcdlock.NewMutex(mine, name), etcdlock.NewMutex(mine, name+" too")}
+	}
+	tests := map[string]struct{ stuck, next etcdlock.Locker }{
+		"numbered permit": {
+			etcdlock.NewSemaphore(mine, "numbered permit", 1, etcdlock.WithSlots()),
+			etcdlock.NewSemaphore(theirs, "numbered permit", 1, etcdlock.WithSlots()),
+		},
+		"multi": {
+			etcdlock.NewMulti(mine, parts("multi")...),
+			etcdlock.NewMulti(theirs, parts("multi")...),
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := lock(t, tt.stuck)
+			q, err := etcdlock.Inspect(within(t), client, name)
+			require.NoError(t, err)
+			require.Len(t, q.Places, 1)
+			require.NoError(t, etcdlock.ForceRelease(within(t), client, q.Places[0].Key, q.Places[0].Token))
+			next := lock(t, tt.next)
+			require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
+			unlock(t, next)
+			require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+		})
+	}
 }

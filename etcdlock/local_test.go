@@ -34,9 +34,8 @@ func lineUp(t *testing.T, ctx context.Context, m *etcdlock.Mutex, n int) (waitin
 }
 
 func TestGoroutinesHandTheLockOnInOrderAndEtcdWritesNothing(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithLocalHandover(noBound, 1_000))
 	h := lock(t, m)
 	waiting := lineUp(t, within(t), m, 20)
 	token, entries := h.Token(), cluster.AppliedIndex()
@@ -49,18 +48,17 @@ func TestGoroutinesHandTheLockOnInOrderAndEtcdWritesNothing(t *testing.T) {
 	}
 	require.Equal(t, entries, cluster.AppliedIndex())
 	unlock(t, h)
-	requireNothingLeft(t, cluster.Client(t))
+	requireNothingLeft(t, client)
 }
 
 func TestAfterSoManyGrantsOthersHaveTheirTurn(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 3))
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithLocalHandover(noBound, 3))
 	h := lock(t, m)
 	local := lineUp(t, within(t), m, 5)
-	other := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	other := newMutex(t, cluster)
 	remote := locking(within(t), other)
-	awaitTickets(t, cluster.Client(t), 2)
+	awaitTickets(t, client, 2)
 	first := h.Token()
 	for range 2 { // with the first, three
 		unlock(t, h)
@@ -80,19 +78,18 @@ func TestAfterSoManyGrantsOthersHaveTheirTurn(t *testing.T) {
 		require.Greater(t, h.Token(), theirs.Token())
 		unlock(t, h)
 	}
-	requireNothingLeft(t, cluster.Client(t))
+	requireNothingLeft(t, client)
 }
 
 // The time is over as soon as it begins, so while another waits each ownership serves one.
 func TestAfterItsTimeOthersHaveTheirTurn(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(1, 1_000))
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithLocalHandover(1, 1_000))
 	h := lock(t, m)
 	first := h.Token()
 	local := lineUp(t, within(t), m, 2)
-	remote := locking(within(t), etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
-	awaitTickets(t, cluster.Client(t), 2)
+	remote := locking(within(t), newMutex(t, cluster))
+	awaitTickets(t, client, 2)
 	unlock(t, h)
 	theirs := granted(t, remote)
 	require.Greater(t, theirs.Token(), first)
@@ -102,7 +99,7 @@ func TestAfterItsTimeOthersHaveTheirTurn(t *testing.T) {
 	require.Greater(t, h.Token(), theirs.Token())
 	unlock(t, h)
 	unlock(t, granted(t, local[1]))
-	requireNothingLeft(t, cluster.Client(t))
+	requireNothingLeft(t, client)
 }
 
 // The bound is for the sake of others.
@@ -112,8 +109,7 @@ func TestWhoIsAloneKeepsItsTicketBeyondTheBound(t *testing.T) {
 		"in time": etcdlock.WithLocalHandover(1, 1_000), "in number": etcdlock.WithLocalHandover(noBound, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t)
+			cluster, client := newCluster(t)
 			m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", option)
 			h := lock(t, m)
 			token, entries := h.Token(), cluster.AppliedIndex()
@@ -124,33 +120,31 @@ func TestWhoIsAloneKeepsItsTicketBeyondTheBound(t *testing.T) {
 			}
 			require.Equal(t, entries, cluster.AppliedIndex())
 			unlock(t, h)
-			requireNothingLeft(t, cluster.Client(t))
+			requireNothingLeft(t, client)
 		})
 	}
 }
 
 // The bound holds although etcd does not say whether there is anybody.
 func TestWhoGetsNoAnswerGivesItsTicketBack(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(1, 1_000))
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithLocalHandover(1, 1_000))
 	h := lock(t, m)
 	local := lineUp(t, within(t), m, 1)
-	remote := locking(within(t), etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
-	awaitTickets(t, cluster.Client(t), 2)
+	remote := locking(within(t), newMutex(t, cluster))
+	awaitTickets(t, client, 2)
 	held := cluster.Hold("Range", embedtest.Once()) // until the end
 	unlock(t, h)
 	require.NoError(t, held.Wait(within(t)))
 	unlock(t, granted(t, remote))
 	unlock(t, granted(t, local[0]))
 	held.Heal()
-	requireNothingLeft(t, cluster.Client(t))
+	requireNothingLeft(t, client)
 }
 
 func TestWhoGivesUpInMemoryIsSkipped(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithLocalHandover(noBound, 1_000))
 	h := lock(t, m)
 	ctx, cancel := context.WithCancel(within(t))
 	quits := lineUp(t, ctx, m, 2)
@@ -161,14 +155,13 @@ func TestWhoGivesUpInMemoryIsSkipped(t *testing.T) {
 	}
 	unlock(t, h)
 	unlock(t, granted(t, stays))
-	requireNothingLeft(t, cluster.Client(t))
+	requireNothingLeft(t, client)
 }
 
 // Most give up at about the moment at which they are granted. entries is guarded by the lock alone.
 func TestWhoGivesUpAtTheMomentOfTheGrantTroublesNobody(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 1_000_000))
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithLocalHandover(noBound, 1_000_000))
 	entries := 0
 	var granted, gaveUp atomic.Int64
 	var working sync.WaitGroup
@@ -198,13 +191,11 @@ func TestWhoGivesUpAtTheMomentOfTheGrantTroublesNobody(t *testing.T) {
 	working.Wait()
 	require.EqualValues(t, granted.Load(), entries)
 	require.Positive(t, gaveUp.Load())
-	requireNothingLeft(t, cluster.Client(t))
+	requireNothingLeft(t, client)
 }
 
 func TestNobodyStandsInLineForNobody(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	held := lock(t, etcdlock.NewMutex(newSession(t, client), "orders"))
 	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithLocalHandover(noBound, 1_000))
 	ctx, cancel := context.WithCancel(within(t))
@@ -220,15 +211,12 @@ func TestNobodyStandsInLineForNobody(t *testing.T) {
 }
 
 func TestTheLossOfTheSessionReachesTheLocalHolderAndAllWhoWaitInMemory(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	m := etcdlock.NewMutex(s, "orders", etcdlock.WithLocalHandover(noBound, 1_000))
 	h := lock(t, m)
 	waiting := lineUp(t, within(t), m, 3)
-	_, err := cluster.Client(t).Revoke(within(t), s.Lease())
-	require.NoError(t, err)
-	require.Error(t, s.Renew(within(t)))
+	lose(t, client, s)
 	await(t, "the holder's loss", h.Done())
 	require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
 	for _, w := range waiting {
@@ -238,13 +226,11 @@ func TestTheLossOfTheSessionReachesTheLocalHolderAndAllWhoWaitInMemory(t *testin
 }
 
 func TestIfOnlyTheKeyIsLostWhoWaitsInMemoryStandsInLineAgain(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithLocalHandover(noBound, 1_000))
 	h := lock(t, m)
 	waiting := lineUp(t, within(t), m, 3)
-	_, err := cluster.Client(t).Delete(within(t), h.Key())
-	require.NoError(t, err)
+	remove(t, client, h.Key())
 	await(t, "the holder's loss", h.Done())
 	require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
 	for _, w := range waiting {
@@ -261,10 +247,9 @@ func TestIfOnlyTheKeyIsLostWhoWaitsInMemoryStandsInLineAgain(t *testing.T) {
 }
 
 func TestTheRefusalOfEtcdReachesAllWhoWaitInMemory(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
-	held := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	held := lock(t, newMutex(t, cluster))
 	m := etcdlock.NewMutex(s, "orders", etcdlock.WithLocalHandover(noBound, 1_000))
 	waiting := lineUp(t, within(t), m, 3)
 	require.NoError(t, s.Close(within(t)))
@@ -275,53 +260,45 @@ func TestTheRefusalOfEtcdReachesAllWhoWaitInMemory(t *testing.T) {
 }
 
 func TestTryLockOfALocalLine(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithLocalHandover(noBound, 10))
-	h, err := m.TryLock(within(t))
-	require.NoError(t, err)
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithLocalHandover(noBound, 10))
+	h := tryLock(t, m)
 	requests := cluster.Calls("Range")
-	_, err = m.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, m)
 	require.Equal(t, requests, cluster.Calls("Range"), "it knows by itself")
 	waiting := lineUp(t, within(t), m, 1)
 	unlock(t, h)
 	unlock(t, granted(t, waiting[0]))
-	other := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
-	_, err = m.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	other := lock(t, newMutex(t, cluster))
+	requireBusy(t, m)
 	unlock(t, other)
-	requireNothingLeft(t, cluster.Client(t))
+	requireNothingLeft(t, client)
 }
 
 func TestALockThatIsKeptIsLockedAgainWithoutAWrite(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithRetention(noBound))
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithRetention(noBound))
 	h := lock(t, m)
 	token := h.Token()
 	unlock(t, h)
-	awaitTickets(t, cluster.Client(t), 1)
+	awaitTickets(t, client, 1)
 	entries := cluster.AppliedIndex()
 	for range 100 {
 		h = lock(t, m)
 		require.Equal(t, token, h.Token())
-		_, err := m.TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		requireBusy(t, m)
 		unlock(t, h)
 		require.NoError(t, h.Unlock(within(t)), "twice")
 		require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
 	}
-	h, err := m.TryLock(within(t))
-	require.NoError(t, err)
+	h = tryLock(t, m)
 	unlock(t, h)
 	require.Equal(t, entries, cluster.AppliedIndex())
 }
 
 func TestALockThatIsKeptStaysSoIfTheContextIsOver(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithRetention(noBound))
+	cluster, _ := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithRetention(noBound))
 	h := lock(t, m)
 	unlock(t, h)
 	_, err := m.Lock(cancelled())
@@ -332,9 +309,7 @@ func TestALockThatIsKeptStaysSoIfTheContextIsOver(t *testing.T) {
 }
 
 func TestALockThatIsKeptGoesToWhoeverWantsIt(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithRetention(noBound))
 	other := etcdlock.NewMutex(newSession(t, client), "orders")
 	for range 3 {
@@ -360,9 +335,7 @@ func TestALockThatIsKeptGoesToWhoeverWantsIt(t *testing.T) {
 }
 
 func TestALockIsNotKeptFromThoseWhoWaitAlready(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithRetention(noBound))
 	h := lock(t, m)
 	remote := locking(within(t), etcdlock.NewMutex(newSession(t, client), "orders"))
@@ -374,25 +347,21 @@ func TestALockIsNotKeptFromThoseWhoWaitAlready(t *testing.T) {
 }
 
 func TestALockIsKeptForItsTimeOnly(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithRetention(time.Millisecond))
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithRetention(time.Millisecond))
 	unlock(t, lock(t, m))
-	awaitTickets(t, cluster.Client(t), 0)
+	awaitTickets(t, client, 0)
 	unlock(t, lock(t, m))
-	awaitTickets(t, cluster.Client(t), 0)
+	awaitTickets(t, client, 0)
 }
 
 func TestALockThatIsKeptAndLostIsTakenAnew(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	s := newSession(t, client)
 	m := etcdlock.NewMutex(s, "orders", etcdlock.WithRetention(noBound))
 	h := lock(t, m)
 	unlock(t, h)
-	_, err := client.Delete(within(t), h.Key())
-	require.NoError(t, err)
+	remove(t, client, h.Key())
 	require.Eventually(t, func() bool { return !etcdlock.OwnsLocally(m) }, patience, waitABit)
 	again := lock(t, m)
 	require.Greater(t, again.Token(), h.Token())
@@ -400,9 +369,7 @@ func TestALockThatIsKeptAndLostIsTakenAnew(t *testing.T) {
 }
 
 func TestLocalWaitersOfAKeptLockStandInEtcdsLine(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithRetention(noBound))
 	h := lock(t, m)
 	first := locking(within(t), m)
@@ -419,8 +386,7 @@ func TestLocalWaitersOfAKeptLockStandInEtcdsLine(t *testing.T) {
 // Mutual exclusion and equal shares with several processes' worth of goroutines, of which some
 // give up, some hand on and some keep.
 func TestLocalLinesOfManySessionsExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	options := [][]etcdlock.Option{
 		nil,
 		{etcdlock.WithLocalHandover(20*time.Millisecond, 50)},
@@ -467,7 +433,7 @@ func TestLocalLinesOfManySessionsExcludeEachOther(t *testing.T) {
 	for err := range errs {
 		require.NoError(t, err)
 	}
-	requireNothingLeft(t, cluster.Client(t))
+	requireNothingLeft(t, client)
 }
 
 // clockOf returns a clock for a session, and what sets it forward, as if the machine had slept.
@@ -485,8 +451,7 @@ func TestUnlockTellsOfALossThatOnlyTheClockKnows(t *testing.T) {
 		"hand-over": etcdlock.WithLocalHandover(noBound, 10), "retention": etcdlock.WithRetention(noBound), "plain": etcdlock.WithLabel(""),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t)
+			cluster, _ := newCluster(t)
 			now, jump := clockOf()
 			m := etcdlock.NewMutex(newSession(t, cluster.Client(t), session.WithClock(now)), "orders", opt)
 			h := lock(t, m)
@@ -497,8 +462,7 @@ func TestUnlockTellsOfALossThatOnlyTheClockKnows(t *testing.T) {
 }
 
 func TestTheContextOfAHoldIsOverAtTheFirstLookIfTheHoldIs(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	now, jump := clockOf()
 	asleep, closed := newSession(t, cluster.Client(t), session.WithClock(now)), newSession(t, cluster.Client(t))
 	one, two := lock(t, etcdlock.NewMutex(asleep, "a")), lock(t, etcdlock.NewMutex(closed, "b"))
@@ -527,8 +491,7 @@ func TestTheSessionsLogMayAskAHold(t *testing.T) {
 		"lock":    func(m *etcdlock.Mutex, _ *etcdlock.Hold) { _, _ = m.Lock(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t)
+			cluster, _ := newCluster(t)
 			now, jump := clockOf()
 			var h *etcdlock.Hold
 			asked := 0
@@ -561,7 +524,7 @@ func TestTheSessionsLogMayAskAHold(t *testing.T) {
 func TestALockThatIsKeptHasOneListener(t *testing.T) {
 	cluster := embedtest.Start(t)
 	client := cluster.Client(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithRetention(noBound))
+	m := newMutex(t, cluster, etcdlock.WithRetention(noBound))
 	unlock(t, lock(t, m))
 	awaitTickets(t, client, 1) // and so that connections are there
 	before := runtime.NumGoroutine()
@@ -573,9 +536,7 @@ func TestALockThatIsKeptHasOneListener(t *testing.T) {
 }
 
 func TestIfThePlaceInEtcdsLineIsRemovedWhoWaitsInMemoryIsTold(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	held := lock(t, etcdlock.NewMutex(newSession(t, client), "orders"))
 	m := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithLocalHandover(noBound, 10))
 	waiting := lineUp(t, within(t), m, 3)
@@ -592,34 +553,16 @@ func TestIfThePlaceInEtcdsLineIsRemovedWhoWaitsInMemoryIsTold(t *testing.T) {
 	requireNothingLeft(t, client)
 }
 
-func TestLocalOptionsAreForAMutexAndNotForMinHold(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	sessions := keep(t, cluster.Client(t))
-	local, retention := etcdlock.WithLocalHandover(time.Second, 1), etcdlock.WithRetention(time.Second)
-	require.Panics(t, func() { etcdlock.NewRWMutex(sessions, "a", local) })
-	require.Panics(t, func() { etcdlock.NewStriped(sessions, "a", 2, retention) })
-	require.Panics(t, func() { etcdlock.NewMutex(sessions, "a", local, etcdlock.WithMinHold(time.Second)) })
-	require.Panics(t, func() { etcdlock.WithLocalHandover(0, 1) })
-	require.Panics(t, func() { etcdlock.WithLocalHandover(1, 0) })
-	require.Panics(t, func() { etcdlock.WithRetention(0) })
-}
-
 func TestALocalLineGoesOnWithTheKeepersNextSession(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	sessions := keep(t, cluster.Client(t))
 	m := etcdlock.NewMutex(sessions, "orders", etcdlock.WithLocalHandover(noBound, 10), etcdlock.WithRetention(noBound))
 	unlock(t, lock(t, m))
-	s, err := sessions.Session(within(t))
-	require.NoError(t, err)
-	_, err = cluster.Client(t).Revoke(within(t), s.Lease())
-	require.NoError(t, err)
-	require.Error(t, s.Renew(within(t)))
+	s := current(t, sessions)
+	lose(t, client, s)
 	h := lock(t, m)
 	require.NoError(t, h.Err())
-	next, err := sessions.Session(within(t))
-	require.NoError(t, err)
+	next := current(t, sessions)
 	require.NotEqual(t, s.Lease(), next.Lease())
 	unlock(t, h)
 }

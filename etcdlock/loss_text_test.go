@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 )
 
@@ -20,9 +19,7 @@ func commit(ctx context.Context, h *etcdlock.Hold) error {
 }
 
 func TestARefusedTransactionTellsWhetherTheLeaseIsGoneOrTheKeyAlone(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	s := newSession(t, client)
 	m := etcdlock.NewMutex(s, "orders")
 
@@ -33,17 +30,14 @@ func TestARefusedTransactionTellsWhetherTheLeaseIsGoneOrTheKeyAlone(t *testing.T
 	require.ErrorContains(t, err, fmt.Sprintf("the key %s was removed", h.Key()))
 
 	h = lock(t, m)
-	_, err = client.Revoke(within(t), s.Lease())
-	require.NoError(t, err)
+	revoke(t, client, s)
 	err = commit(within(t), h)
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 	require.ErrorContains(t, err, fmt.Sprintf("the key %s is gone with its lease %x", h.Key(), s.Lease()))
 }
 
 func TestDoTellsALossOnce(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	m := etcdlock.NewMutex(newSession(t, client), "orders")
 	for what, last := range map[string]func(context.Context, *etcdlock.Hold) error{
 		"a transaction":  commit,

@@ -29,8 +29,7 @@ func TestAReleaseTakesEffectNoEarlierThanAsked(t *testing.T) {
 		h := lock(t, l)
 		unlock(t, h)
 		require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
-		_, err := etcdlock.NewMutex(newSession(t, client), name).TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy, name)
+		requireBusy(t, etcdlock.NewMutex(newSession(t, client), name), name)
 		require.NoError(t, h.Unlock(within(t)))
 		for _, key := range keysOf(h) {
 			answer, err := client.Get(within(t), key)
@@ -41,8 +40,7 @@ func TestAReleaseTakesEffectNoEarlierThanAsked(t *testing.T) {
 	}
 	require.NoError(t, s.Close(within(t)))
 	for _, name := range []string{"job", "data", "pool", "part", "other", "deep"} {
-		_, err := etcdlock.NewMutex(newSession(t, client), name).TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy, "the session is closed, and %s is taken all the same", name)
+		requireBusy(t, etcdlock.NewMutex(newSession(t, client), name), "the session is closed, and %s is taken all the same", name)
 	}
 }
 
@@ -68,9 +66,7 @@ func TestTheNextInLineGetsInWhenTheMinimumIsOver(t *testing.T) {
 
 // Who holds longer than that anyway, or dies, is not kept any longer.
 func TestAMinimumIsNoMatterAfterItOrAfterALoss(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	cluster, client := newCluster(t)
 	keeper := session.Keep(cluster.Client(t), session.WithTTL(longTTL))
 	h := lock(t, etcdlock.NewMutex(keeper, "job", etcdlock.WithMinHold(time.Nanosecond)))
 	unlock(t, h)
@@ -78,10 +74,8 @@ func TestAMinimumIsNoMatterAfterItOrAfterALoss(t *testing.T) {
 
 	lingering := etcdlock.NewMutex(keeper, "job", etcdlock.WithMinHold(aLongTime))
 	h = lock(t, lingering)
-	s, err := keeper.Session(within(t))
-	require.NoError(t, err)
-	_, err = client.Revoke(within(t), s.Lease()) // a crash
-	require.NoError(t, err)
+	s := current(t, keeper)
+	revoke(t, client, s) // a crash
 	next := lock(t, etcdlock.NewMutex(newSession(t, client), "job"))
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 	require.NoError(t, next.Err())
@@ -89,8 +83,7 @@ func TestAMinimumIsNoMatterAfterItOrAfterALoss(t *testing.T) {
 	unlock(t, next)
 
 	h = lock(t, lingering)
-	_, err = client.Delete(within(t), h.Key())
-	require.NoError(t, err)
+	remove(t, client, h.Key())
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 	require.Zero(t, tickets(t, client), "what was deleted does not come back")
 	require.NoError(t, keeper.Close(within(t)))
@@ -98,9 +91,7 @@ func TestAMinimumIsNoMatterAfterItOrAfterALoss(t *testing.T) {
 
 // What is left of it would keep others from the other locks for that time.
 func TestAHoldOfSeveralThatHasLostOneIsKeptNoLonger(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	cluster, client := newCluster(t)
 	h := lock(t, allOf(newSession(t, cluster.Client(t)), "part", "other").With(etcdlock.WithMinHold(aLongTime)))
 	remove(t, client, h.Key())
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
@@ -109,8 +100,7 @@ func TestAHoldOfSeveralThatHasLostOneIsKeptNoLonger(t *testing.T) {
 
 // It would take the key back to the session's lease.
 func TestALateDowngradeDoesNotShortenAMinimum(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	h := lock(t, etcdlock.NewRWMutex(s, "data", etcdlock.WithMinHold(aLongTime)))
 	held := cluster.Hold("Txn", embedtest.Once(), embedtest.When(creates))
@@ -125,5 +115,5 @@ func TestALateDowngradeDoesNotShortenAMinimum(t *testing.T) {
 	held.Heal()
 	require.Eventually(t, func() bool { return cluster.AppliedIndex() > entries }, patience, time.Millisecond)
 	require.NoError(t, s.Close(within(t)))
-	require.Equal(t, 1, tickets(t, cluster.Client(t)), "the minimum is not over")
+	require.Equal(t, 1, tickets(t, client), "the minimum is not over")
 }

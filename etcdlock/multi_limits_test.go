@@ -16,8 +16,7 @@ import (
 )
 
 func TestMoreNamesThanATransactionCarriesAreRefused(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	var names []string
 	for i := range 129 {
@@ -37,15 +36,14 @@ func TestMoreNamesThanATransactionCarriesAreRefused(t *testing.T) {
 	for _, call := range []func(context.Context) (*etcdlock.Hold, error){most.Lock, most.TryLock} {
 		h, err := call(within(t))
 		require.NoError(t, err)
-		require.Equal(t, 127, tickets(t, cluster.Client(t)))
+		require.Equal(t, 127, tickets(t, client))
 		unlock(t, h)
-		require.Zero(t, tickets(t, cluster.Client(t)))
+		require.Zero(t, tickets(t, client))
 	}
 	one := lock(t, etcdlock.NewMutex(s, "n77"))
-	_, err := most.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, most)
 	waiting := locking(within(t), most)
-	awaitTickets(t, cluster.Client(t), 128)
+	awaitTickets(t, client, 128)
 	unlock(t, one)
 	unlock(t, granted(t, waiting))
 }
@@ -73,9 +71,7 @@ func TestTransactionsOfTheLargestMultiCarryAsMuchAsOthers(t *testing.T) {
 		8:   {embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxTxnOps = 8 })},
 	} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t, opts...)
-			client := cluster.Client(t)
+			_, client := newCluster(t, opts...)
 			s := newSession(t, client)
 			written, missing := clientv3.Compare(clientv3.Version("data/0"), ">", 0), clientv3.Compare(clientv3.Version("data/0"), "=", 0)
 
@@ -108,9 +104,7 @@ func TestTransactionsOfTheLargestMultiCarryAsMuchAsOthers(t *testing.T) {
 
 // Whichever part is gone, whatever the comparisons.
 func TestATransactionOfAMultiThatLacksAPartTakesNoEffect(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	_, client := newCluster(t)
 	s := newSession(t, client)
 	holds, fails := clientv3.Compare(clientv3.Version("data/0"), "=", 0), clientv3.Compare(clientv3.Version("data/0"), "=", 7)
 	for i, prepare := range []func(clientv3.Txn) clientv3.Txn{
@@ -125,9 +119,8 @@ func TestATransactionOfAMultiThatLacksAPartTakesNoEffect(t *testing.T) {
 		h := lock(t, manyOf(s, 3))
 		guards := h.Guards()
 		gone := string(guards[i%3].KeyBytes())
-		_, err := client.Delete(within(t), gone)
-		require.NoError(t, err)
-		_, err = prepare(h.Txn(within(t))).Commit()
+		remove(t, client, gone)
+		_, err := prepare(h.Txn(within(t))).Commit()
 		require.ErrorIs(t, err, etcdlock.ErrLost)
 		require.ErrorContains(t, err, gone)
 		require.Error(t, h.Err())
@@ -139,31 +132,15 @@ func TestATransactionOfAMultiThatLacksAPartTakesNoEffect(t *testing.T) {
 
 // While a Multi waits for one of its parts, those it has had already may be taken away.
 func TestAMultiThatLostAPartWhileItWaitedIsNotGranted(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	b := lock(t, etcdlock.NewMutex(newSession(t, client), "b"))
 	waiting := locking(within(t), allOf(s, "a", "b"))
 	awaitTickets(t, client, 3)
 	for _, key := range keysAt(t, client, "etcdlock/a/") {
-		_, err := client.Delete(within(t), key)
-		require.NoError(t, err)
+		remove(t, client, key)
 	}
 	unlock(t, b)
 	require.ErrorIs(t, await(t, "the waiter", waiting).err, etcdlock.ErrLost)
 	awaitTickets(t, client, 0)
-}
-
-func TestAMultiNeedsLocksAndASource(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	s := newSession(t, cluster.Client(t))
-	require.PanicsWithValue(t, "etcdlock: a Multi of no locks", func() { etcdlock.NewMulti(s) })
-	require.PanicsWithValue(t, "etcdlock: a Multi needs a session source", func() {
-		etcdlock.NewMulti(nil, etcdlock.NewMutex(s, "a"))
-	})
-	_, err := allOf(s, "a", "", "b").Lock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrInvalidName)
-	require.Zero(t, tickets(t, cluster.Client(t)))
 }

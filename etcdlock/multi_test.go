@@ -26,8 +26,7 @@ func allOf(s *session.Session, names ...string) *etcdlock.Multi {
 // Scenario M1: each would have the first of its locks and wait for the other's, if they came
 // one by one.
 func TestOppositeOrdersCannotDeadlock(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	names := []string{"a", "b", "c", "d"}
 	ctx := within(t)
 	var working sync.WaitGroup
@@ -61,7 +60,7 @@ func TestOppositeOrdersCannotDeadlock(t *testing.T) {
 		})
 	}
 	working.Wait()
-	require.Zero(t, tickets(t, cluster.Client(t)))
+	require.Zero(t, tickets(t, client))
 }
 
 // Money is moved between accounts under their two locks, with guarded writes; readers take all
@@ -143,8 +142,7 @@ func TestWhatIsPartlyTakenIsNotTakenAtAll(t *testing.T) {
 	client := cluster.Client(t)
 	b := lock(t, etcdlock.NewMutex(theirs, "b"))
 	before := cluster.AppliedIndex()
-	_, err := allOf(mine, "a", "b", "c").TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, allOf(mine, "a", "b", "c"))
 	require.Equal(t, before, cluster.AppliedIndex())
 
 	ctx, cancel := context.WithCancel(within(t))
@@ -155,7 +153,7 @@ func TestWhatIsPartlyTakenIsNotTakenAtAll(t *testing.T) {
 	awaitTickets(t, client, 1)
 
 	// Somebody's key of another kind is in the place of a ticket of ours.
-	_, err = client.Put(within(t), fmt.Sprintf("etcdlock/d/x%x-0", int64(mine.Lease())), "")
+	_, err := client.Put(within(t), fmt.Sprintf("etcdlock/d/x%x-0", int64(mine.Lease())), "")
 	require.NoError(t, err)
 	_, err = allOf(mine, "a", "d").Lock(within(t))
 	require.Error(t, err)
@@ -164,34 +162,31 @@ func TestWhatIsPartlyTakenIsNotTakenAtAll(t *testing.T) {
 }
 
 func TestAMultiHoldsEveryPartAtOneRevision(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	s, theirs := newSession(t, cluster.Client(t)), newSession(t, cluster.Client(t))
 	h, err := etcdlock.NewMulti(s, etcdlock.NewMutex(s, "a"), etcdlock.NewRWMutex(s, "b"),
 		etcdlock.NewRWMutex(s, "c").RLocker(), etcdlock.NewStriped(s, "d", 3).Stripe(1)).TryLock(within(t))
 	require.NoError(t, err)
 	require.False(t, h.Shared())
 	for _, key := range keysOf(h) {
-		answer, err := cluster.Client(t).Get(within(t), key)
+		answer, err := client.Get(within(t), key)
 		require.NoError(t, err)
 		require.EqualValues(t, h.Token(), answer.Kvs[0].CreateRevision)
 	}
 	for _, name := range []string{"a", "b", "c", "d/1"} {
 		require.NoError(t, etcdlock.RequireHeld(h.Context(), name))
-		_, err := etcdlock.NewMutex(theirs, name).TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		requireBusy(t, etcdlock.NewMutex(theirs, name))
 	}
 	for _, name := range []string{"d", "d/0", h.Name()} {
 		require.ErrorIs(t, etcdlock.RequireHeld(h.Context(), name), etcdlock.ErrNotHeld)
 	}
 	reader, err := etcdlock.NewRWMutex(theirs, "c").TryRLock(within(t))
 	require.NoError(t, err, "that part is shared")
-	unlockAll(t, []*etcdlock.Hold{h, reader})
+	unlockAll(t, h, reader)
 }
 
 func TestANameGivenTwiceIsTakenOnceAndExclusivelyIfEitherIs(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	other := etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "a")
 	writer, reader := etcdlock.NewRWMutex(s, "a"), etcdlock.NewRWMutex(s, "a").RLocker()
@@ -208,7 +203,7 @@ func TestANameGivenTwiceIsTakenOnceAndExclusivelyIfEitherIs(t *testing.T) {
 		m := etcdlock.NewMulti(s, c.locks...)
 		require.Equal(t, "a", m.Name())
 		h := lock(t, m)
-		require.Equal(t, 1, tickets(t, cluster.Client(t)))
+		require.Equal(t, 1, tickets(t, client))
 		r, err := other.TryRLock(within(t))
 		if c.alone {
 			require.ErrorIs(t, err, etcdlock.ErrBusy)
@@ -221,8 +216,7 @@ func TestANameGivenTwiceIsTakenOnceAndExclusivelyIfEitherIs(t *testing.T) {
 }
 
 func TestWithAddsToTheOptionsOfAMulti(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	j, one, two := newJournal(), newJournal(), newJournal()
 	m := allOf(s, "a", "b").With(etcdlock.WithMinHold(aLongTime))
@@ -238,8 +232,7 @@ func TestWithAddsToTheOptionsOfAMulti(t *testing.T) {
 			require.Equal(t, happened, j.next(t))
 		}
 	}
-	_, err := withTwo.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy, "the minimum is not over")
+	requireBusy(t, withTwo, "the minimum is not over")
 	require.Empty(t, one.calls)
 	require.Empty(t, two.calls)
 }

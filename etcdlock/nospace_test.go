@@ -1,8 +1,6 @@
 package etcdlock_test
 
 import (
-	"context"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,18 +32,11 @@ func fillUp(t *testing.T, cluster *embedtest.Cluster) (disarm func()) {
 	}
 }
 
-// putting fits the transactions that put something.
-func putting(message any) bool {
-	return slices.ContainsFunc(message.(*etcdserverpb.TxnRequest).Success, func(op *etcdserverpb.RequestOp) bool {
-		return op.GetRequestPut() != nil
-	})
-}
-
 // countPuts counts those, whoever asks for them.
 func countPuts(cluster *embedtest.Cluster) *atomic.Int64 {
 	puts := new(atomic.Int64)
 	cluster.LoseRequest("Txn", embedtest.When(func(message any) bool {
-		if putting(message) {
+		if creates(message) {
 			puts.Add(1)
 		}
 		return false
@@ -64,7 +55,7 @@ func TestWhileEtcdHasNoSpaceHoldsStayAndEndAndNoneBegin(t *testing.T) {
 		disarm := fillUp(t, b.cluster)
 		puts := countPuts(b.cluster)
 
-		for _, call := range []func(context.Context) (*etcdlock.Hold, error){newcomer.Lock, other.Lock, other.TryLock} {
+		for _, call := range append(bothCalls(other), newcomer.Lock) {
 			before := puts.Load()
 			h, err := call(within(t))
 			require.Nil(t, h)
@@ -72,11 +63,10 @@ func TestWhileEtcdHasNoSpaceHoldsStayAndEndAndNoneBegin(t *testing.T) {
 			require.ErrorAs(t, err, new(*etcdlock.Error))
 			require.LessOrEqual(t, puts.Load(), before+1, "what is refused is not tried again")
 		}
-		_, err := newcomer.TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy, "which needs no space to be found out")
+		b.requireBusy(t, newcomer) // which needs no space to be found out
 
 		require.NoError(t, b.session.Renew(within(t)))
-		_, err = held.Txn(within(t)).Then(clientv3.OpGet(held.Key())).Commit()
+		_, err := held.Txn(within(t)).Then(clientv3.OpGet(held.Key())).Commit()
 		require.NoError(t, err)
 		unlock(t, held)
 		requireWaiting(t, waiting)
@@ -98,12 +88,11 @@ func TestWhileEtcdHasNoSpaceHoldsStayAndEndAndNoneBegin(t *testing.T) {
 }
 
 func TestWhileEtcdHasNoSpaceThereAreNoNewSessions(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	sessions := keep(t, cluster.Client(t))
 	m := etcdlock.NewMutex(sessions, "orders")
 	disarm := fillUp(t, cluster)
-	_, err := session.New(within(t), cluster.Client(t))
+	_, err := session.New(within(t), client)
 	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
 	_, err = m.Lock(within(t))
 	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
@@ -116,11 +105,9 @@ func TestWhileEtcdHasNoSpaceThereAreNoNewSessions(t *testing.T) {
 // There is no lease to be had that would keep the lock for the rest of the time, so that is left to
 // the session.
 func TestWhileEtcdHasNoSpaceAMinimumHoldEndsAllTheSame(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	cluster, client := newCluster(t)
 	// Long enough for a look before it is over, however slow the machine.
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders", etcdlock.WithMinHold(2*time.Second))
+	m := newMutex(t, cluster, etcdlock.WithMinHold(2*time.Second))
 	h := lock(t, m)
 	fillUp(t, cluster)
 	require.ErrorIs(t, h.Unlock(within(t)), rpctypes.ErrNoSpace)
@@ -129,20 +116,17 @@ func TestWhileEtcdHasNoSpaceAMinimumHoldEndsAllTheSame(t *testing.T) {
 }
 
 func TestATermThatRunsIntoNoSpaceGoesOnAndIsResigned(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	one, two := candidate(t, cluster), candidate(t, cluster)
+	c := newContest(t)
+	one := c.candidate()
 	term := lead(t, one, "one")
-	standing := inLine(t, client, two, "two", 2)
-	disarm := fillUp(t, cluster)
+	c.stand("two")
+	disarm := fillUp(t, c.cluster)
 	require.ErrorIs(t, term.Proclaim(within(t), "one, again"), rpctypes.ErrNoSpace)
 	require.NoError(t, term.Err())
 	require.NoError(t, term.Transfer(within(t), "two"), "which only deletes")
-	resign(t, awaitTerm(t, "the other", standing))
-	err := one.Run(within(t), "one", func(context.Context, *etcdlock.Term) error { return nil })
-	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
-	awaitTickets(t, client, 0)
+	resign(t, c.next("two"))
+	require.ErrorIs(t, one.Run(within(t), "one", neverLeads), rpctypes.ErrNoSpace)
+	awaitTickets(t, c.client, 0)
 	disarm()
 	resign(t, lead(t, one, "one"))
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -16,34 +16,38 @@ import (
 )
 
 // observer returns an election that has had no reason to create a session yet.
-func observer(t *testing.T, cluster *embedtest.Cluster) *etcdlock.Election {
-	t.Helper()
-	return etcdlock.NewElection(session.Keep(cluster.Client(t)), "controller")
+func observer(client *clientv3.Client) *etcdlock.Election {
+	return etcdlock.NewElection(session.Keep(client), "controller")
+}
+
+// observed observes through client, from the beginning until there is a leader called "end".
+func (c *contest) observed(client *clientv3.Client) (truth *history, seen observation) {
+	c.t.Helper()
+	truth = watchHistory(c.t, c.client)
+	seen = observing(within(c.t), observer(client), "end")
+	require.True(c.t, await(c.t, "the present state", seen.first).Vacant())
+	return truth, seen
 }
 
 // Scenario E4.
 func TestObserveTellsEveryChangeInOrder(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	truth := watchHistory(t, client)
-	seen := observing(within(t), observer(t, cluster), "end")
-	require.True(t, await(t, "the present state", seen.first).Vacant())
-	leases, err := client.Leases(within(t))
+	c := newContest(t)
+	truth, seen := c.observed(c.cluster.Client(t))
+	leases, err := c.client.Leases(within(t))
 	require.NoError(t, err)
 	require.Empty(t, leases.Leases, "it needs no session")
 
-	one, two := candidate(t, cluster), candidate(t, cluster)
+	one, two := c.candidate(), c.candidate()
 	for i := range 20 { // swapping quickly, with a vacancy and without
 		first := lead(t, one, "one "+strconv.Itoa(i))
 		require.NoError(t, first.Proclaim(within(t), "one, again"))
 		require.NoError(t, first.Proclaim(within(t), "one, again"), "which is no change")
-		next := inLine(t, client, two, "two "+strconv.Itoa(i), 2)
+		c.standOn(two, "two "+strconv.Itoa(i))
 		resign(t, first)
-		resign(t, awaitTerm(t, "the other", next))
+		resign(t, c.next("two "+strconv.Itoa(i)))
 		// What is compacted before it has been told cannot be told.
-		require.Eventually(t, func() bool { return seen.count.Load() == int64(1+4*(i+1)) }, patience, time.Millisecond)
-		_, err := cluster.Compact(within(t))
+		require.Eventually(t, func() bool { return seen.count.Load() == int64(1+4*(i+1)) }, patience, waitABit)
+		_, err := c.cluster.Compact(within(t))
 		require.NoError(t, err)
 	}
 	lead(t, one, "end")
@@ -53,26 +57,40 @@ func TestObserveTellsEveryChangeInOrder(t *testing.T) {
 }
 
 // Scenario E4.
-func TestObserveLeavesNothingOutBecauseOfTheNetwork(t *testing.T) {
+func TestObserveLeavesNothingOutWhateverHappensToEtcd(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]func(*embedtest.Link){
-		"cut":        func(l *embedtest.Link) { l.Cut() },
-		"black hole": func(l *embedtest.Link) { l.Blackhole() },
+	terms := func(t *testing.T, e *etcdlock.Election) {
+		for i := range 3 {
+			resign(t, lead(t, e, strconv.Itoa(i)))
+		}
+	}
+	for name, trouble := range map[string]func(*testing.T, *contest, *embedtest.Link, *etcdlock.Election){
+		"cut": func(t *testing.T, _ *contest, link *embedtest.Link, e *etcdlock.Election) {
+			link.Cut()
+			terms(t, e)
+			link.Heal()
+		},
+		"black hole": func(t *testing.T, _ *contest, link *embedtest.Link, e *etcdlock.Election) {
+			link.Blackhole()
+			terms(t, e)
+			link.Heal()
+		},
+		"members and leaders": func(t *testing.T, c *contest, _ *embedtest.Link, e *etcdlock.Election) {
+			for i, m := range c.cluster.Members() {
+				term := lead(t, e, strconv.Itoa(i))
+				require.NoError(t, c.cluster.MoveLeader(within(t), m))
+				require.NoError(t, m.Restart())
+				resign(t, term)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t)
-			truth := watchHistory(t, cluster.Client(t))
-			client, link := cluster.Link(t)
-			seen := observing(within(t), etcdlock.NewElection(session.Keep(client), "controller"), "end")
-			await(t, "the present state", seen.first)
-			e := candidate(t, cluster)
-			for i := range 3 {
-				fault(link)
-				for range 3 {
-					resign(t, lead(t, e, strconv.Itoa(i)))
-				}
-				link.Heal()
+			c := newContest(t, embedtest.WithSize(3))
+			client, link := c.cluster.Link(t)
+			truth, seen := c.observed(client)
+			e := c.candidate()
+			for range 2 {
+				trouble(t, c, link, e)
 			}
 			lead(t, e, "end")
 			require.Equal(t, truth.until(t, "end"), await(t, "the observer", seen.all))
@@ -82,83 +100,84 @@ func TestObserveLeavesNothingOutBecauseOfTheNetwork(t *testing.T) {
 
 // Scenario E4: what is compacted cannot be told, but how things stand then is.
 func TestObserveGoesOnAfterACompactionOfWhatItMissed(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	truth := watchHistory(t, cluster.Client(t))
-	client, link := cluster.Link(t)
-	seen := observing(within(t), etcdlock.NewElection(session.Keep(client), "controller"), "end")
-	await(t, "the present state", seen.first)
-	e := candidate(t, cluster)
+	c := newContest(t)
+	client, link := c.cluster.Link(t)
+	truth, seen := c.observed(client)
+	e := c.candidate()
 	link.Cut()
 	for range 5 {
 		resign(t, lead(t, e, "missed"))
 	}
 	last := lead(t, e, "stays")
-	_, err := cluster.Compact(within(t))
+	_, err := c.cluster.Compact(within(t))
 	require.NoError(t, err)
-	before := cluster.Calls("Watch")
+	before := c.cluster.Calls("Watch")
 	link.Heal()
-	awaitWatch(t, cluster, before)
+	awaitWatch(t, c.cluster, before)
 	resign(t, last)
 	lead(t, e, "end")
 	require.Subset(t, truth.until(t, "end"), await(t, "the observer", seen.all))
 }
 
-// Scenario E4.
-func TestObserveOutlastsMembersAndLeadersOfEtcd(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t, embedtest.WithSize(3))
-	truth := watchHistory(t, cluster.Client(t))
-	seen := observing(within(t), observer(t, cluster), "end")
-	await(t, "the present state", seen.first)
-	e := candidate(t, cluster)
-	for i, m := range cluster.Members() {
-		term := lead(t, e, strconv.Itoa(i))
-		require.NoError(t, cluster.MoveLeader(within(t), m))
-		require.NoError(t, m.Restart())
-		resign(t, term)
-	}
-	lead(t, e, "end")
-	require.Equal(t, truth.until(t, "end"), await(t, "the observer", seen.all))
-}
-
-func TestObserveEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+func TestObserveEndsWithItsContextAndWithAnInvalidName(t *testing.T) {
+	_, client := newCluster(t)
 	ctx, cancel := context.WithCancel(within(t))
-	seen := observing(ctx, observer(t, cluster), "end")
+	seen := observing(ctx, observer(client), "end")
 	await(t, "the present state", seen.first)
 	cancel()
 	require.Len(t, await(t, "the end", seen.all), 1)
-	require.Empty(t, await(t, "the end", observing(cancelled(), observer(t, cluster), "end").all))
-}
+	require.Empty(t, await(t, "the end", observing(cancelled(), observer(client), "end").all))
 
-func TestObserveTellsOnceThatTheNameIsInvalid(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
 	var told []error
-	for _, err := range etcdlock.NewElection(session.Keep(cluster.Client(t)), "").Observe(within(t)) {
+	for _, err := range etcdlock.NewElection(session.Keep(client), "").Observe(within(t)) {
 		told = append(told, err)
 	}
-	require.Len(t, told, 1)
+	require.Len(t, told, 1, "once")
 	require.ErrorIs(t, told[0], etcdlock.ErrInvalidName)
 }
 
 func TestObserveTellsThatEtcdRefusesAndGoesOn(t *testing.T) {
 	t.Parallel()
-	cluster := embedtest.Start(t)
-	refusal := cluster.Refuse("Range", rpctypes.ErrPermissionDenied, embedtest.Times(2), embedtest.When(func(message any) bool {
-		return !message.(*etcdserverpb.RangeRequest).CountOnly // which only finds out what is not permitted
-	}))
-	refused := 0
-	for leader, err := range observer(t, cluster).Observe(within(t)) {
-		require.True(t, leader.Vacant())
-		if err == nil {
-			break
-		}
-		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
-		refused++
+	for name, one := range map[string]struct {
+		refuse func(*embedtest.Cluster) *embedtest.Fault
+		errors int      // that are waited for
+		seen   []string // before the first of them
+	}{
+		"to be read": {func(c *embedtest.Cluster) *embedtest.Fault {
+			return c.Refuse("Range", rpctypes.ErrPermissionDenied, embedtest.When(func(message any) bool {
+				return !message.(*etcdserverpb.RangeRequest).CountOnly // which only finds out what is not permitted
+			}))
+		}, 2, nil},
+		// That another stream may help is no reason to keep silent when it does not.
+		"every watch": {func(c *embedtest.Cluster) *embedtest.Fault {
+			return c.Refuse("Watch", rpctypes.ErrPermissionDenied)
+		}, 1, []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newContest(t)
+			refusal := one.refuse(c.cluster)
+			var seen []string
+			refused := 0
+			for leader, err := range observer(c.client).Observe(within(t)) {
+				switch {
+				case err == nil:
+					seen = append(seen, leader.Value)
+				case refused < one.errors:
+					require.True(t, leader.Vacant())
+					require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+					require.Equal(t, one.seen, seen)
+					if refused++; refused == one.errors {
+						refusal.Heal()
+						lead(t, c.candidate(), "me")
+					}
+				}
+				if leader.Value == "me" {
+					break
+				}
+			}
+			require.Equal(t, "me", seen[len(seen)-1])
+			require.LessOrEqual(t, len(seen), 2)
+			require.GreaterOrEqual(t, refusal.Bites(), 2, "it has been tried again, and on another stream")
+		})
 	}
-	require.Equal(t, 2, refused)
-	require.Equal(t, 2, refusal.Bites())
 }

@@ -49,15 +49,13 @@ func TestEnteringAgainCostsNothingAndKeepsTheToken(t *testing.T) {
 	for _, h := range []*etcdlock.Hold{outer, inner} {
 		unlock(t, h)
 		require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
-		_, err = other.TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		requireBusy(t, other)
 		require.NoError(t, middle.Err())
 	}
 	_, err = middle.Txn(within(t)).Commit()
 	require.NoError(t, err)
 	unlock(t, middle)
-	h, err := other.TryLock(within(t))
-	require.NoError(t, err)
+	h := tryLock(t, other)
 	unlock(t, h)
 }
 
@@ -69,8 +67,7 @@ func TestTheSecondUnlockOfAnInnerHoldDoesNotReleaseTheOuter(t *testing.T) {
 	unlock(t, inner)
 	require.NoError(t, inner.Unlock(within(t)))
 	require.NoError(t, outer.Err())
-	_, err := other.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, other)
 	unlock(t, outer)
 	require.NoError(t, inner.Unlock(within(t)))
 	unlock(t, lock(t, other))
@@ -98,11 +95,10 @@ func TestAContextThatHasLeftItsScopeHasNoRights(t *testing.T) {
 	await(t, "the end of the scope", ctx.Done())
 	fresh, h := enter(context.WithoutCancel(ctx), t, r)
 	require.Greater(t, h.Token(), outer.Token(), "a hold of its own")
-	_, err = other.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, other)
 	_, nested := enter(fresh, t, r)
 	require.Equal(t, h.Token(), nested.Token())
-	unlockAll(t, []*etcdlock.Hold{nested, h})
+	unlockAll(t, nested, h)
 	_, _, err = r.TryLock(cancelled())
 	require.ErrorIs(t, err, context.Canceled)
 }
@@ -127,10 +123,9 @@ func TestAfterALossTheLockCannotBeEnteredAgain(t *testing.T) {
 	r, other, cluster := reentrant(t)
 	ctx, outer := enter(within(t), t, r)
 	innerCtx, inner := enter(ctx, t, r)
-	_, err := cluster.Client(t).Delete(within(t), outer.Key())
-	require.NoError(t, err)
+	remove(t, cluster.Client(t), outer.Key())
 	next := lock(t, other)
-	_, err = inner.Txn(within(t)).Commit()
+	_, err := inner.Txn(within(t)).Commit()
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 	for _, ctx := range []context.Context{context.WithoutCancel(innerCtx), context.WithoutCancel(ctx)} {
 		_, _, err = r.Lock(ctx)
@@ -148,8 +143,7 @@ func TestAfterALossTheLockCannotBeEnteredAgain(t *testing.T) {
 }
 
 func TestAllValuesOfANameAreOneReentrantLock(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	one := etcdlock.Reentrant(etcdlock.NewMutex(s, "orders"))
 	two := etcdlock.Reentrant(etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "orders"))
@@ -161,7 +155,7 @@ func TestAllValuesOfANameAreOneReentrantLock(t *testing.T) {
 	require.NotEqual(t, outer.Token(), other.Token())
 	_, innermost := enter(ctx, t, one) // past the stranger
 	require.Equal(t, outer.Token(), innermost.Token())
-	unlockAll(t, []*etcdlock.Hold{innermost, other, inner, outer})
+	unlockAll(t, innermost, other, inner, outer)
 }
 
 // elsewhere returns pairs of clients that do not see each other's locks.
@@ -184,16 +178,15 @@ func TestTheLockOfAnotherEtcdIsNotEntered(t *testing.T) {
 		ctx, outer := enter(within(t), t, here)
 		ctx, inner := enter(ctx, t, there)
 		require.NotEqual(t, outer.Key(), inner.Key(), what)
-		_, err := etcdlock.NewMutex(b, "orders").TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy, what)
+		requireBusy(t, etcdlock.NewMutex(b, "orders"), what)
 		_, again := enter(ctx, t, here) // past the one there
 		require.Equal(t, outer.Key(), again.Key(), what)
-		unlockAll(t, []*etcdlock.Hold{again, inner, outer})
+		unlockAll(t, again, inner, outer)
 
 		plain := lock(t, etcdlock.NewMutex(a, "orders"))
-		_, inner, err = there.Lock(plain.Context())
+		_, inner, err := there.Lock(plain.Context())
 		require.NoError(t, err, what)
-		unlockAll(t, []*etcdlock.Hold{inner, plain})
+		unlockAll(t, inner, plain)
 	}
 }
 
@@ -203,9 +196,7 @@ type onlySessions struct{ s *session.Session }
 func (o onlySessions) Session(ctx context.Context) (*session.Session, error) { return o.s.Session(ctx) }
 
 func TestEnteringThroughAnotherClientCostsARead(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, client)
 	set := lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "other"), etcdlock.NewMutex(s, "set")))
 	ctx, outer := enter(set.Context(), t, etcdlock.Reentrant(etcdlock.NewMutex(s, "orders")))
@@ -229,7 +220,7 @@ func TestEnteringThroughAnotherClientCostsARead(t *testing.T) {
 		require.Equal(t, 2*c.reads, cluster.Calls("Txn")+cluster.Calls("Range")-before, c.what)
 		require.Equal(t, applied, cluster.AppliedIndex(), c.what)
 	}
-	unlockAll(t, []*etcdlock.Hold{outer, set})
+	unlockAll(t, outer, set)
 }
 
 // Whether it is another's lock or its own cannot be guessed.
@@ -258,7 +249,7 @@ func TestALockIsNotEnteredUnlessItIsKnownToBeTheSame(t *testing.T) {
 	require.NoError(t, outer.Err())
 	require.Equal(t, 1, tickets(t, cluster.Client(t)))
 	_, inner := enter(ctx, t, second)
-	unlockAll(t, []*etcdlock.Hold{outer, inner})
+	unlockAll(t, outer, inner)
 	require.Zero(t, tickets(t, cluster.Client(t)))
 }
 
@@ -289,15 +280,14 @@ func TestAnotherClientDoesNotEnterWhatIsGone(t *testing.T) {
 }
 
 func TestTheWriterOfARWMutexCanEnterAgain(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	m := etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "orders")
 	r := etcdlock.Reentrant(m)
 	ctx, outer := enter(within(t), t, r)
 	_, inner := enter(ctx, t, r)
 	_, err := m.TryRLock(within(t))
 	require.ErrorIs(t, err, etcdlock.ErrBusy)
-	unlockAll(t, []*etcdlock.Hold{inner, outer})
+	unlockAll(t, inner, outer)
 	s := newSession(t, cluster.Client(t))
 	for _, l := range []etcdlock.Locker{m.RLocker(), etcdlock.NewSemaphore(s, "pool", 1), allOf(s, "a"), nil} {
 		require.Panics(t, func() { etcdlock.Reentrant(l) })
@@ -306,14 +296,13 @@ func TestTheWriterOfARWMutexCanEnterAgain(t *testing.T) {
 
 // A Mutex is the writers' side of the name as well.
 func TestAReaderIsNotEnteredByAWriter(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	m := etcdlock.NewRWMutex(s, "orders")
 	writers := []*etcdlock.ReentrantLock{
 		etcdlock.Reentrant(m),
 		etcdlock.Reentrant(etcdlock.NewMutex(s, "orders")),
-		etcdlock.Reentrant(etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")),
+		etcdlock.Reentrant(newMutex(t, cluster)),
 	}
 	downgraded := lock(t, etcdlock.NewMutex(s, "orders"))
 	require.NoError(t, downgraded.Downgrade(within(t)))
@@ -332,7 +321,7 @@ func TestAReaderIsNotEnteredByAWriter(t *testing.T) {
 		}
 		cancel()
 	}
-	unlockAll(t, readers)
+	unlockAll(t, readers...)
 	for _, w := range writers {
 		_, h, err := w.TryLock(context.WithoutCancel(readers[0].Context()))
 		require.NoError(t, err, "no longer a reader's")
@@ -363,7 +352,7 @@ func TestWithAnErrorTheContextIsTheOneGiven(t *testing.T) {
 		require.Nil(t, none)
 		require.Same(t, c.ctx, after)
 	}
-	unlockAll(t, []*etcdlock.Hold{h, plain})
+	unlockAll(t, h, plain)
 }
 
 func TestDoEntersAgain(t *testing.T) {
@@ -373,8 +362,7 @@ func TestDoEntersAgain(t *testing.T) {
 	work := func(ctx context.Context, h *etcdlock.Hold) error {
 		require.Equal(t, outer, h.Token())
 		require.NoError(t, etcdlock.RequireHeld(ctx, "orders"))
-		_, err := other.TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		requireBusy(t, other)
 		return errWork
 	}
 	err := r.Do(within(t), func(ctx context.Context, h *etcdlock.Hold) error {
@@ -435,8 +423,24 @@ func TestAnUnlockWithTheHoldsContextTellsOfALoss(t *testing.T) {
 	for range 20 {
 		ctx, h, err := l.Lock(within(t))
 		require.NoError(t, err)
-		_, err = client.Delete(within(t), h.Key())
-		require.NoError(t, err)
+		remove(t, client, h.Key())
 		require.Error(t, h.Unlock(ctx))
 	}
+}
+
+func TestAHoldThatWasNotTakenThroughItCannotBeEntered(t *testing.T) {
+	t.Parallel()
+	m := etcdlock.NewMutex(newSession(t, embedtest.Start(t).Client(t)), "orders")
+	r := etcdlock.Reentrant(m)
+	err := etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
+		_, _, err := r.Lock(ctx)
+		require.ErrorIs(t, err, etcdlock.ErrNotReentrant)
+		_, _, err = r.TryLock(h.Context())
+		require.ErrorIs(t, err, etcdlock.ErrNotReentrant)
+		return nil
+	})
+	require.NoError(t, err)
+	_, h, err := r.Lock(within(t))
+	require.NoError(t, err)
+	unlock(t, h)
 }

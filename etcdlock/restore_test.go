@@ -36,14 +36,13 @@ func renewed(t *testing.T, s *session.Session) {
 }
 
 func TestAHoldIsLostWhenEtcdGoesBack(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	m := etcdlock.NewMutex(s, "orders")
 	before := lock(t, etcdlock.NewMutex(s, "before"))
 	var h *etcdlock.Hold
 	goBack(t, cluster, s, func() { h = lock(t, m) })
-	other := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	other := lock(t, newMutex(t, cluster))
 	renewed(t, s)
 	for _, h := range []*etcdlock.Hold{h, before} {
 		await(t, "the end of the hold", h.Done())
@@ -65,8 +64,7 @@ func TestAWaiterIsToldThatEtcdWentBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t)
+			cluster, _ := newCluster(t)
 			holder := newSession(t, cluster.Client(t))
 			s := newSession(t, cluster.Client(t))
 			lock(t, etcdlock.NewMutex(holder, "orders"))
@@ -86,11 +84,9 @@ func TestAWaiterIsToldThatEtcdWentBack(t *testing.T) {
 
 // What the lost session has left in the restored data is free after its TTL.
 func TestAKeeperGoesOnWhenEtcdWentBack(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	keeper := session.Keep(cluster.Client(t), session.WithTTL(2*time.Second))
-	s, err := keeper.Session(within(t))
-	require.NoError(t, err)
+	s := current(t, keeper)
 	m := etcdlock.NewMutex(keeper, "orders")
 	goBack(t, cluster, s, func() { lock(t, m) })
 	unlock(t, lock(t, m))
@@ -99,12 +95,11 @@ func TestAKeeperGoesOnWhenEtcdWentBack(t *testing.T) {
 }
 
 func TestAKeptLockIsNotHandedOutAfterEtcdWentBack(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	m := etcdlock.NewMutex(s, "orders", etcdlock.WithRetention(time.Hour))
 	goBack(t, cluster, s, func() { unlock(t, lock(t, m)) }) // and keeps it
-	other := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	other := lock(t, newMutex(t, cluster))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	h, err := m.Lock(ctx)
@@ -132,9 +127,7 @@ func TestObserversAreToldWhatIsWhenEtcdWentBack(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]embedtest.RestoreOption{"same ID": nil, "another ID": {embedtest.NewClusterID()}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t)
-			client := cluster.Client(t)
+			cluster, client := newCluster(t)
 			e := etcdlock.NewElection(newSession(t, client), "chief")
 			permits := etcdlock.NewSemaphore(newSession(t, client), "permits", 2)
 			leaders := told(t, e.Observe)

@@ -49,7 +49,7 @@ func TestHoldsAndLinesSurviveTheRestartOfAllMembersOneByOne(t *testing.T) {
 			holder := newSession(t, cluster.Client(t))
 			first, second := newSession(t, cluster.Client(t)), newSession(t, cluster.Client(t))
 			var lines []*rollingLine
-			for i, k := range kindsForUsers() {
+			for i, k := range kinds {
 				name := fmt.Sprint("orders", i)
 				queue := k.queue
 				k.queue = func(string) string { return queue(name) }
@@ -129,8 +129,7 @@ func TestWorkersGoOnWhileAllMembersAreRestartedOneByOne(t *testing.T) {
 	t.Parallel()
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t, embedtest.WithSize(3))
+			cluster, client := newCluster(t, embedtest.WithSize(3))
 			w := &workers{t: t, done: make(chan struct{}, 100)}
 			working, stop := context.WithCancel(atLeisure(t))
 			defer w.running.Wait()
@@ -147,7 +146,7 @@ func TestWorkersGoOnWhileAllMembersAreRestartedOneByOne(t *testing.T) {
 			await(t, "work after that", w.done)
 			stop()
 			w.running.Wait()
-			requireNothingLeft(t, cluster.Client(t))
+			requireNothingLeft(t, client)
 		})
 	}
 }

@@ -3,13 +3,13 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 )
 
@@ -37,78 +37,77 @@ func (p *patient) awaitFailures(t *testing.T, n int64) {
 	require.Eventually(t, func() bool { return p.failures.Load() >= before+n }, patience, time.Millisecond)
 }
 
+// requireUnhealthy waits for the end of a term that its health check has ended.
+func requireUnhealthy(t *testing.T, ctx context.Context) {
+	t.Helper()
+	await(t, "the end of the context", ctx.Done())
+	require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrUnhealthy)
+}
+
 // A check that has not been made when the next one is due counts as failed, so most of these tests run where
 // no time passes while there is something to do, however slow the machine is.
-
-func virtualCandidate(t *testing.T, c *embedtest.Cluster) *etcdlock.Election {
-	return etcdlock.NewElection(virtualSession(t, c.Client(t)), "controller")
-}
 
 // Scenario E6.
 func TestAnUnhealthyLeaderResignsAndDoesNotCampaignUntilItIsHealthy(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
-		client := cluster.Client(t)
+	inVirtualContest(t, func(t *testing.T, c *contest) {
 		var p patient
-		w := newTerms()
-		returned, stop := running(t, etcdlock.NewElection(virtualKeeper(t, cluster.Client(t)), "controller", p.option()), "a", w.work)
-		ctx, first := w.next(t)
-		waiting := inLine(t, client, virtualCandidate(t, cluster), "b", 2)
+		r := c.run("a", p.option())
+		ctx, first := r.next()
+		c.stand("b")
 		p.sick.Store(true)
-		await(t, "the end of the context", ctx.Done())
-		require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrUnhealthy)
+		requireUnhealthy(t, ctx)
 		require.ErrorIs(t, context.Cause(ctx), errSick)
-		other := awaitTerm(t, "the next leader", waiting)
+		other := c.next("b")
 		require.ErrorIs(t, first.Err(), etcdlock.ErrUnlocked)
 
 		resign(t, other)
-		before := cluster.AppliedIndex()
+		before := c.cluster.AppliedIndex()
 		p.awaitFailures(t, 100) // which takes longer than the pause between two terms
-		require.Equal(t, before, cluster.AppliedIndex(), "it does not campaign")
+		require.Equal(t, before, c.cluster.AppliedIndex(), "it does not campaign")
 		p.sick.Store(false)
-		_, second := w.next(t)
+		_, second := r.next()
 		require.Greater(t, second.Token(), other.Token())
-		finish(t, returned, stop)
+		r.finish()
 	})
 }
 
 // Scenario E6.
 func TestWhoIsUnhealthyAtTheStartDoesNotCampaign(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	c := newContest(t)
 	var p patient
 	p.sick.Store(true)
-	returned, stop := running(t, etcdlock.NewElection(keep(t, cluster.Client(t)), "controller", p.option()), "a", neverLeads)
+	r := c.run("a", p.option())
 	p.awaitFailures(t, 3)
-	require.Zero(t, cluster.Calls("Txn"))
-	finish(t, returned, stop)
-	require.Zero(t, cluster.Calls("Txn"))
+	require.Zero(t, c.cluster.Calls("Txn"))
+	r.finish()
+	require.Zero(t, c.cluster.Calls("Txn"))
 }
 
 // Scenario E6: it became unhealthy while it waited.
 func TestWhoIsUnhealthyWhenItsTurnComesDoesNotLead(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
-		client := cluster.Client(t)
-		leader := lead(t, virtualCandidate(t, cluster), "a")
+	inVirtualContest(t, func(t *testing.T, c *contest) {
+		leader := c.lead("a")
 		var p patient
-		returned, stop := running(t, etcdlock.NewElection(virtualKeeper(t, cluster.Client(t)), "controller", p.option()), "b", neverLeads)
-		awaitLine(t, client, "a", "b")
+		r := c.run("b", p.option())
+		c.awaitLine("a", "b")
 		p.sick.Store(true)
-		third := inLine(t, client, virtualCandidate(t, cluster), "c", 3)
+		c.stand("c")
 		resign(t, leader)
-		awaitTerm(t, "the one behind", third)
-		finish(t, returned, stop)
+		c.next("c")
+		require.Empty(t, r.begun)
+		r.finish()
 	})
 }
 
 // What lead returns because it was unhealthy is not its own error.
 func TestTheErrorOfAnUnhealthyLeaderDoesNotEndRun(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
+	inVirtualContest(t, func(t *testing.T, c *contest) {
 		var p patient
 		begun := make(chan context.Context, 1)
-		returned, stop := running(t, etcdlock.NewElection(virtualKeeper(t, cluster.Client(t)), "controller", p.option()), "a",
+		returned, stop := running(t, etcdlock.NewElection(c.keeper(), "controller", p.option()), "a",
 			func(ctx context.Context, _ *etcdlock.Term) error {
 				begun <- ctx
 				<-ctx.Done()
@@ -120,35 +119,58 @@ func TestTheErrorOfAnUnhealthyLeaderDoesNotEndRun(t *testing.T) {
 		p.awaitFailures(t, 1)
 		p.sick.Store(false)
 		await(t, "the second term", begun)
-		finish(t, returned, stop)
+		stop(errWork)
+		require.ErrorIs(t, await(t, "the end of Run", returned), errWork)
 	})
 }
 
-// A check that hangs is one that fails, when its time is over.
-func TestAHealthCheckThatHangsFails(t *testing.T) {
+// A check that hangs is one that fails when its time is over, whether or not it heeds the end of its context: a
+// sick process may not. It is not called again until it returns.
+func TestAHealthCheckThatHangsDoesNotKeepALeader(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
-		var hangs atomic.Bool
-		check := etcdlock.WithHealthCheck(20*time.Millisecond, func(ctx context.Context) error {
-			if hangs.Load() {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
+	for name, heeds := range map[string]bool{"it heeds its context": true, "it never returns": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inVirtualContest(t, func(t *testing.T, c *contest) {
+				stuck := make(chan struct{})
+				var hangs atomic.Bool
+				var hanging atomic.Int64
+				r := c.run("a", etcdlock.WithHealthCheck(20*time.Millisecond, func(ctx context.Context) error {
+					if !hangs.Load() {
+						return nil
+					}
+					hanging.Add(1)
+					defer hanging.Add(-1)
+					if !heeds {
+						<-stuck
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				}))
+				ctx, _ := r.next()
+				hangs.Store(true)
+				requireUnhealthy(t, ctx)
+				awaitTickets(t, c.client, 0)
+				time.Sleep(time.Second) // in which it would be asked again
+				require.LessOrEqual(t, hanging.Load(), int64(1))
+				r.finish()
+				close(stuck)
+			})
 		})
-		w := newTerms()
-		returned, stop := running(t, etcdlock.NewElection(virtualKeeper(t, cluster.Client(t)), "controller", check), "a", w.work)
-		ctx, _ := w.next(t)
-		hangs.Store(true)
-		await(t, "the end of the context", ctx.Done())
-		require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrUnhealthy)
-		awaitTickets(t, cluster.Client(t), 0)
-		finish(t, returned, stop)
-	})
+	}
 }
 
-func TestAHealthCheckNeedsAFunctionAndAnInterval(t *testing.T) {
-	t.Parallel()
-	require.Panics(t, func() { etcdlock.WithHealthCheck(0, func(context.Context) error { return nil }) })
-	require.Panics(t, func() { etcdlock.WithHealthCheck(time.Second, nil) })
+// A test's t.FailNow ends the goroutine, and so may what a check calls.
+func TestAHealthCheckThatEndsItsGoroutineHasFailedAndIsCalledAgain(t *testing.T) {
+	c := newContest(t)
+	var calls atomic.Int64
+	r := c.run("a", etcdlock.WithHealthCheck(50*time.Millisecond, func(context.Context) error {
+		if calls.Add(1) <= 2 {
+			runtime.Goexit()
+		}
+		return nil
+	}))
+	r.next()
+	require.GreaterOrEqual(t, calls.Load(), int64(3))
+	r.finish()
 }

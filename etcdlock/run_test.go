@@ -12,83 +12,83 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
 )
 
-type leading = func(context.Context, *etcdlock.Term) error
+// runner is a Run in the background. It hands out each term, and then waits for what to return.
+type runner struct {
+	t        *testing.T
+	keeper   *session.Keeper
+	returned <-chan error
+	stop     context.CancelCauseFunc // ends Run's context
 
-// running runs in the background and delivers what it returned. stop ends its context with
-// errStop and waits for that.
-func running(t *testing.T, e *etcdlock.Election, value string, work leading) (returned <-chan error, stop context.CancelCauseFunc) {
-	t.Helper()
-	ctx, stop := context.WithCancelCause(within(t))
-	c := make(chan error, 1)
-	go func() { c <- e.Run(ctx, value, work) }()
-	return c, stop
-}
-
-// terms is work that hands out each term and then waits for what to return.
-type terms struct {
 	begun chan *etcdlock.Term
 	ctx   chan context.Context
 	end   chan error
 }
 
-func newTerms() terms {
-	return terms{make(chan *etcdlock.Term, 1), make(chan context.Context, 1), make(chan error)}
+// run runs a candidate on a keeper of its own.
+func (c *contest) run(value string, opts ...etcdlock.Option) *runner {
+	c.t.Helper()
+	r := &runner{t: c.t, keeper: c.keeper(), begun: make(chan *etcdlock.Term, 1), ctx: make(chan context.Context, 1), end: make(chan error)}
+	r.returned, r.stop = running(c.t, etcdlock.NewElection(r.keeper, "controller", opts...), value, r.work)
+	return r
+}
+
+// running runs in the background and delivers what was returned. stop ends its context.
+func running(t *testing.T, e *etcdlock.Election, value string, work func(context.Context, *etcdlock.Term) error) (returned <-chan error, stop context.CancelCauseFunc) {
+	ctx, stop := context.WithCancelCause(within(t))
+	return background(func() error { return e.Run(ctx, value, work) }), stop
 }
 
 // work returns what it is told to, or its context's error when that ends.
-func (w terms) work(ctx context.Context, term *etcdlock.Term) error {
-	w.begun <- term
-	w.ctx <- ctx
+func (r *runner) work(ctx context.Context, term *etcdlock.Term) error {
+	r.begun <- term
+	r.ctx <- ctx
 	select {
-	case err := <-w.end:
+	case err := <-r.end:
 		return err
 	case <-ctx.Done():
 		if errors.Is(context.Cause(ctx), etcdlock.ErrUnlocked) {
-			return <-w.end // the test has resigned
+			return <-r.end // the test has resigned
 		}
 		return ctx.Err()
 	}
 }
 
 // next waits for the next term.
-func (w terms) next(t *testing.T) (context.Context, *etcdlock.Term) {
-	t.Helper()
-	term := await(t, "the next term", w.begun)
-	return await(t, "its context", w.ctx), term
+func (r *runner) next() (context.Context, *etcdlock.Term) {
+	r.t.Helper()
+	term := await(r.t, "the next term", r.begun)
+	return await(r.t, "its context", r.ctx), term
 }
 
-func finish(t *testing.T, returned <-chan error, stop context.CancelCauseFunc) {
-	t.Helper()
-	stop(errWork)
-	require.ErrorIs(t, await(t, "the end of Run", returned), errWork)
+// finish ends Run.
+func (r *runner) finish() {
+	r.t.Helper()
+	r.stop(errWork)
+	require.ErrorIs(r.t, await(r.t, "the end of Run", r.returned), errWork)
 }
 
 func TestRunCampaignsAgainAfterEveryTerm(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	e := etcdlock.NewElection(keep(t, cluster.Client(t)), "controller")
-	w := newTerms()
-	returned, stop := running(t, e, "a", w.work)
-	_, first := w.next(t)
+	c := newContest(t)
+	r := c.run("a")
+	_, first := r.next()
 	require.NoError(t, first.Err())
-	w.end <- nil
-	_, second := w.next(t)
+	r.end <- nil
+	_, second := r.next()
 	require.ErrorIs(t, first.Err(), etcdlock.ErrUnlocked)
 	require.Greater(t, second.Token(), first.Token())
-	finish(t, returned, stop)
+	r.finish()
 	require.ErrorIs(t, second.Err(), etcdlock.ErrUnlocked)
-	require.Zero(t, tickets(t, cluster.Client(t)), "it has resigned")
+	require.Zero(t, tickets(t, c.client), "it has resigned")
 }
 
 func TestTheLeadersContextTellsThatItLeads(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	c := newContest(t)
 	type ours struct{}
-	e := etcdlock.NewElection(keep(t, cluster.Client(t)), "controller")
 	ctx := context.WithValue(within(t), ours{}, "value")
-	err := e.Run(ctx, "a", func(ctx context.Context, term *etcdlock.Term) error {
+	err := etcdlock.NewElection(c.keeper(), "controller").Run(ctx, "a", func(ctx context.Context, term *etcdlock.Term) error {
 		require.Equal(t, "value", ctx.Value(ours{}))
 		require.NoError(t, etcdlock.RequireHeld(ctx, "controller"))
 		require.ErrorIs(t, etcdlock.RequireHeld(ctx, "another"), etcdlock.ErrNotHeld)
@@ -102,108 +102,85 @@ func TestTheLeadersContextTellsThatItLeads(t *testing.T) {
 }
 
 func TestALeaderMayResignOrTransferAndRunGoesOn(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	w := newTerms()
-	returned, stop := running(t, etcdlock.NewElection(keep(t, cluster.Client(t)), "controller"), "a", w.work)
-	_, first := w.next(t)
+	c := newContest(t)
+	r := c.run("a")
+	_, first := r.next()
 	resign(t, first)
-	w.end <- nil
-	_, second := w.next(t)
-	waiting := inLine(t, client, candidate(t, cluster), "b", 2)
+	r.end <- nil
+	_, second := r.next()
+	c.stand("b")
 	require.NoError(t, second.Transfer(within(t), "b"))
-	w.end <- context.Canceled // as many a function returns that sees its context end
-	other := awaitTerm(t, "the other candidate", waiting)
-	awaitLine(t, client, "b", "a")
+	r.end <- context.Canceled // as many a function returns that sees its context end
+	other := c.next("b")
+	c.awaitLine("b", "a")
 	resign(t, other)
-	_, third := w.next(t)
+	_, third := r.next()
 	require.Greater(t, third.Token(), other.Token())
-	finish(t, returned, stop)
+	r.finish()
 }
 
 // Scenario E5.
 func TestRunOutlastsFailuresThatMayPass(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	c := newContest(t)
 	unavailable := status.Error(codes.Unavailable, "a moment, please")
-	grants := cluster.Refuse("LeaseGrant", unavailable, embedtest.Once())
-	joins := cluster.Refuse("Txn", unavailable, embedtest.Times(2))
-	busy := cluster.Refuse("Txn", rpctypes.ErrTooManyRequests, embedtest.Once())
-	w := newTerms()
-	returned, stop := running(t, etcdlock.NewElection(keep(t, cluster.Client(t)), "controller"), "a", w.work)
-	w.next(t)
+	grants := c.cluster.Refuse("LeaseGrant", unavailable, embedtest.Once())
+	joins := c.cluster.Refuse("Txn", unavailable, embedtest.Times(2))
+	busy := c.cluster.Refuse("Txn", rpctypes.ErrTooManyRequests, embedtest.Once())
+	r := c.run("a")
+	r.next()
 	require.Equal(t, []int{1, 2, 1}, []int{grants.Bites(), joins.Bites(), busy.Bites()})
-	finish(t, returned, stop)
+	r.finish()
 }
 
 // Scenario E5: what Campaign returns as an error, too.
 func TestRunCampaignsAgainAfterACampaignThatFailed(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	keeper := keep(t, cluster.Client(t))
-	leader := lead(t, candidate(t, cluster), "a")
-	w := newTerms()
-	returned, stop := running(t, etcdlock.NewElection(keeper, "controller"), "b", w.work)
+	c := newContest(t)
+	leader := c.lead("a")
+	r := c.run("b")
 	for range 3 { // scenario E1
-		awaitTickets(t, client, 2)
-		s, err := keeper.Session(within(t))
-		require.NoError(t, err)
-		revoke(t, client, s)
-		require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+		awaitTickets(t, c.client, 2)
+		lose(t, c.client, current(t, r.keeper))
 	}
-	awaitTickets(t, client, 2)
-	require.Empty(t, w.begun, "it never led")
+	awaitTickets(t, c.client, 2)
+	require.Empty(t, r.begun, "it never led")
 	resign(t, leader)
-	_, term := w.next(t)
-	require.Equal(t, keyOf(t, client, "b"), term.Key())
-	finish(t, returned, stop)
+	_, term := r.next()
+	require.Equal(t, c.keyOf("b"), term.Key())
+	r.finish()
 }
 
 // Scenario E5: the session goes in the pause between two terms.
 func TestRunCampaignsWithANewSession(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	keeper := keep(t, cluster.Client(t))
-	w := newTerms()
-	returned, stop := running(t, etcdlock.NewElection(keeper, "controller"), "a", w.work)
-	_, first := w.next(t)
-	old, err := keeper.Session(within(t))
-	require.NoError(t, err)
-	w.end <- nil
-	awaitTickets(t, cluster.Client(t), 0)
-	revoke(t, cluster.Client(t), old)
-	_, second := w.next(t)
+	c := newContest(t)
+	r := c.run("a")
+	_, first := r.next()
+	old := current(t, r.keeper)
+	r.end <- nil
+	awaitTickets(t, c.client, 0)
+	revoke(t, c.client, old)
+	_, second := r.next()
 	require.ErrorIs(t, old.Err(), etcdlock.ErrLost)
 	require.NoError(t, second.Err())
 	require.Greater(t, second.Token(), first.Token())
-	finish(t, returned, stop)
+	r.finish()
 }
 
 // What lead returns after a loss is of no interest: the loss is why.
 func TestRunGoesOnAfterALossWhateverTheLeaderReturns(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	keeper := keep(t, cluster.Client(t))
-	w := newTerms()
-	returned, stop := running(t, etcdlock.NewElection(keeper, "controller"), "a", w.work)
-	ctx, _ := w.next(t)
-	s, err := keeper.Session(within(t))
-	require.NoError(t, err)
-	revoke(t, client, s)
-	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+	c := newContest(t)
+	r := c.run("a")
+	ctx, _ := r.next()
+	lose(t, c.client, current(t, r.keeper))
 	await(t, "the context", ctx.Done())
 	require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrLost)
 
-	_, term := w.next(t)
-	remove(t, client, term.Key())
+	_, term := r.next()
+	remove(t, c.client, term.Key())
 	require.ErrorIs(t, term.Proclaim(within(t), "b"), etcdlock.ErrLost)
 	select {
-	case w.end <- errWork:
+	case r.end <- errWork:
 	case <-term.Done(): // it may have returned by itself
 	}
-	w.next(t)
-	finish(t, returned, stop)
+	r.next()
+	r.finish()
 }

@@ -45,21 +45,17 @@ func TestReadersShareAndWritersDoNot(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, one.Shared())
 	for _, m := range []*etcdlock.RWMutex{q.mine, q.theirs} {
-		_, err = m.TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		requireBusy(t, m)
 	}
-	unlockAll(t, []*etcdlock.Hold{one, two})
-	_, err = q.mine.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy, "one reader is enough")
+	unlockAll(t, one, two)
+	requireBusy(t, q.mine, "one reader is enough")
 	unlock(t, three)
 
-	writer, err := q.mine.TryLock(within(t))
-	require.NoError(t, err)
+	writer := tryLock(t, q.mine)
 	require.False(t, writer.Shared())
 	_, err = q.theirs.TryRLock(within(t))
 	require.ErrorIs(t, err, etcdlock.ErrBusy)
-	_, err = q.theirs.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, q.theirs)
 	unlock(t, writer)
 	require.Zero(t, tickets(t, q.client))
 }
@@ -87,7 +83,7 @@ func TestAWriterBehindAStreamOfReadersIsServedInItsTurn(t *testing.T) {
 	for _, r := range late { // together
 		holds = append(holds, granted(t, r))
 	}
-	unlockAll(t, holds)
+	unlockAll(t, holds...)
 }
 
 func TestReadersAndWritersAreServedInOrder(t *testing.T) {
@@ -111,7 +107,7 @@ func TestReadersAndWritersAreServedInOrder(t *testing.T) {
 	}
 	var last etcdlock.Token
 	for i, turn := range waiting {
-		unlockAll(t, current)
+		unlockAll(t, current...)
 		current = nil
 		for _, w := range turn {
 			h := granted(t, w)
@@ -125,7 +121,7 @@ func TestReadersAndWritersAreServedInOrder(t *testing.T) {
 			}
 		}
 	}
-	unlockAll(t, current)
+	unlockAll(t, current...)
 	require.Zero(t, tickets(t, q.client))
 }
 
@@ -158,8 +154,7 @@ func TestAMutexOfTheNameIsTheExclusiveSide(t *testing.T) {
 	again := q.wait(t, m, 2)
 	unlock(t, h)
 	r := granted(t, reader)
-	_, err = m.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, m)
 	requireWaiting(t, again)
 	unlock(t, r)
 	unlock(t, granted(t, again))
@@ -210,8 +205,7 @@ func TestAReaderCannotBecomeAWriter(t *testing.T) {
 		cancel()
 	}
 	require.Equal(t, before, q.cluster.AppliedIndex())
-	_, err := q.mine.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy, "for others it is just taken")
+	requireBusy(t, q.mine, "for others it is just taken")
 	other, err := etcdlock.NewRWMutex(session, "unrelated").TryLock(readers["reader"].Context())
 	require.NoError(t, err)
 	unlock(t, other)

@@ -107,8 +107,7 @@ func TestAHeavyRequestBehindLightOnesIsServedInItsTurn(t *testing.T) {
 	other, _ := p.other(t)
 	heavy := p.wait(t, other, 4, 2)
 	light := p.wait(t, p.Semaphore, 1, 3)
-	_, err := other.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy, "a permit is free, but not for those who come late")
+	requireBusy(t, other, "a permit is free, but not for those who come late")
 	unlock(t, two)
 	requireWaiting(t, heavy)
 	requireWaiting(t, light)
@@ -133,7 +132,7 @@ func TestAPermitThatIsReturnedGoesToTheNextInLineWhoeverReturnsIt(t *testing.T) 
 		requireWaiting(t, second)
 		unlock(t, h)
 		unlock(t, granted(t, second))
-		unlockAll(t, holds)
+		unlockAll(t, holds...)
 	}
 }
 
@@ -145,11 +144,10 @@ func TestThePermitsOfACrashedHolderComeBack(t *testing.T) {
 	lost := acquire(t, victim, 2)
 	kept := acquire(t, p.Semaphore, 1)
 	waiting := p.wait(t, p.Semaphore, 2, 2)
-	_, err := p.cluster.Client(t).Revoke(within(t), s.Lease())
-	require.NoError(t, err)
+	revoke(t, p.cluster.Client(t), s)
 	h := granted(t, waiting)
 	require.NoError(t, kept.Err())
-	unlockAll(t, []*etcdlock.Hold{h, kept})
+	unlockAll(t, h, kept)
 	require.Error(t, lost.Unlock(within(t)))
 }
 
@@ -158,13 +156,10 @@ func TestAMutexOfTheNameTakesAllPermits(t *testing.T) {
 	p := newPool(t, 3)
 	h := acquire(t, p.Semaphore, 1)
 	m := etcdlock.NewMutex(newSession(t, p.cluster.Client(t)), "pool")
-	_, err := m.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, m)
 	unlock(t, h)
-	all, err := m.TryLock(within(t))
-	require.NoError(t, err)
-	_, err = p.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	all := tryLock(t, m)
+	requireBusy(t, p)
 	unlock(t, all)
 }
 
@@ -178,14 +173,13 @@ func TestMorePermitsGoToThoseWhoWaitAtOnce(t *testing.T) {
 	require.NoError(t, other.Resize(within(t), 3))
 	holds := []*etcdlock.Hold{h, granted(t, first), granted(t, second)}
 	requireWaiting(t, third)
-	_, err := p.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
-	unlockAll(t, holds)
+	requireBusy(t, p)
+	unlockAll(t, holds...)
 	unlock(t, granted(t, third))
 
 	unlock(t, acquire(t, p.Semaphore, 3)) // who goes by a replaced size goes by the new one
 	stranger := etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", 2)
-	_, err = stranger.Lock(within(t))
+	_, err := stranger.Lock(within(t))
 	var wrong *etcdlock.SizeError
 	require.ErrorAs(t, err, &wrong)
 	require.EqualValues(t, 3, wrong.Agreed)
@@ -214,10 +208,9 @@ func TestFewerPermitsTakeNoneAwayAndGrantNoneUntilEnoughAreBack(t *testing.T) {
 		unlock(t, h)
 	}
 	requireWaiting(t, light)
-	_, err := p.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, p)
 	unlock(t, holds[2])
-	unlockAll(t, []*etcdlock.Hold{granted(t, light), holds[3]})
+	unlockAll(t, granted(t, light), holds[3])
 }
 
 func TestSizesTellsEveryChange(t *testing.T) {
@@ -261,4 +254,19 @@ func TestAnErrorOfSizesHasTheNameOfTheSemaphore(t *testing.T) {
 	require.ErrorAs(t, refusal, &typed)
 	require.Equal(t, "pool", typed.Name)
 	require.ErrorIs(t, refusal, rpctypes.ErrPermissionDenied)
+}
+
+func TestASemaphoreCanBeForgotten(t *testing.T) {
+	t.Parallel()
+	client := embedtest.Start(t).Client(t)
+	s := etcdlock.NewSemaphore(newSession(t, client), "pool", 2)
+	h := lock(t, s)
+	require.ErrorIs(t, s.Forget(within(t)), etcdlock.ErrBusy)
+	unlock(t, h)
+	require.NoError(t, s.Forget(within(t)))
+	require.Zero(t, tickets(t, client))
+	require.ErrorIs(t, etcdlock.NewSemaphore(newSession(t, client), "", 2).Forget(within(t)), etcdlock.ErrInvalidName)
+	require.PanicsWithValue(t, "etcdlock: AtPrefix is not for a Semaphore", func() {
+		etcdlock.NewSemaphore(newSession(t, client), "pool", 2, etcdlock.AtPrefix())
+	})
 }

@@ -27,13 +27,11 @@ func TestSlotsAreDistinctAndTheLowestFree(t *testing.T) {
 		holds[i] = lock(t, lockers[i%2])
 		require.Equal(t, i, slot(t, holds[i]))
 	}
-	_, err := p.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, p)
 	for _, i := range []int{2, 0, 3, 1} {
 		old := holds[i].Token()
 		unlock(t, holds[i])
-		holds[i], err = lockers[i%2].TryLock(within(t))
-		require.NoError(t, err)
+		holds[i] = tryLock(t, lockers[i%2])
 		require.Equal(t, i, slot(t, holds[i]))
 		require.Greater(t, holds[i].Token(), old, "tokens of a slot rise")
 	}
@@ -43,7 +41,7 @@ func TestSlotsAreDistinctAndTheLowestFree(t *testing.T) {
 		holds[i] = lock(t, other)
 		require.Equal(t, i, slot(t, holds[i]))
 	}
-	unlockAll(t, holds)
+	unlockAll(t, holds...)
 	requireNothingLeft(t, p.cluster.Client(t))
 }
 
@@ -77,14 +75,13 @@ func TestTheSlotOfACrashedHolderIsFree(t *testing.T) {
 	a, b, c := lock(t, p.Semaphore), lock(t, victim), lock(t, p.Semaphore)
 	client := p.cluster.Client(t)
 	waiting := locking(within(t), p.Semaphore)
-	_, err := client.Revoke(within(t), s.Lease())
-	require.NoError(t, err)
+	revoke(t, client, s)
 	next := granted(t, waiting)
 	require.Equal(t, 1, slot(t, next))
 	require.Greater(t, next.Token(), b.Token())
 	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
 	require.ErrorIs(t, b.Unlock(within(t)), etcdlock.ErrLost)
-	unlockAll(t, []*etcdlock.Hold{a, c, next})
+	unlockAll(t, a, c, next)
 }
 
 // Scenario R1, for the second transaction.
@@ -97,7 +94,7 @@ func TestALostReplyToTheSlotLeavesOneSlot(t *testing.T) {
 	require.Equal(t, 0, slot(t, h))
 	other := lock(t, p.Semaphore)
 	require.Equal(t, 1, slot(t, other))
-	unlockAll(t, []*etcdlock.Hold{h, other})
+	unlockAll(t, h, other)
 	require.Empty(t, keysAt(t, p.cluster.Client(t), ""))
 }
 

@@ -62,8 +62,7 @@ func (s *shelves) wait(t *testing.T, l etcdlock.Locker, more int) <-chan result 
 // It is 64-bit FNV-1a modulo n. Whoever changes that lets two processes of different versions
 // lock different stripes for the same key.
 func TestTheStripeOfAKeyIsTheSameForEver(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	for key, want := range map[string][4]int{ // of 7, 8, 16, 1000
 		"": {2, 5, 5, 37}, "a": {5, 4, 12, 996}, "b": {0, 5, 5, 629}, "ü": {5, 2, 10, 874},
@@ -86,12 +85,10 @@ func TestAllWaysToAStripeExcludeEachOther(t *testing.T) {
 	s := newShelves(t, 3)
 	apple := lock(t, s.mine.For("apple")) // 64-bit FNV-1a of it modulo 3
 	taken := s.mine.Index("apple")
-	_, err := s.theirs.For("apple").TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
-	_, err = etcdlock.NewMutex(s.session, apple.Name()).TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy, "a Mutex of its name is the same")
+	requireBusy(t, s.theirs.For("apple"))
+	requireBusy(t, etcdlock.NewMutex(s.session, apple.Name()), "a Mutex of its name is the same")
 	before := s.cluster.AppliedIndex()
-	_, _, err = s.theirs.TryAnyN(within(t), 3)
+	_, _, err := s.theirs.TryAnyN(within(t), 3)
 	require.ErrorIs(t, err, etcdlock.ErrBusy)
 	require.Equal(t, before, s.cluster.AppliedIndex())
 
@@ -101,13 +98,11 @@ func TestAllWaysToAStripeExcludeEachOther(t *testing.T) {
 	require.NotContains(t, numbers, taken)
 	require.IsIncreasing(t, numbers)
 	for i := range 3 {
-		_, err = s.mine.Stripe(i).TryLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy)
+		requireBusy(t, s.mine.Stripe(i))
 	}
 	unlock(t, two)
 	for _, i := range numbers {
-		h, err := s.mine.Stripe(i).TryLock(within(t))
-		require.NoError(t, err)
+		h := tryLock(t, s.mine.Stripe(i))
 		unlock(t, h)
 	}
 	unlock(t, apple)
@@ -138,7 +133,7 @@ func TestAnyTakesWhicheverIsReleasedFirst(t *testing.T) {
 		require.NoError(t, etcdlock.RequireHeld(h.Context(), holds[released].Name()))
 		require.NoError(t, etcdlock.RequireHeld(h.Context(), "stock"))
 		require.ErrorIs(t, etcdlock.RequireHeld(h.Context(), holds[(released+1)%3].Name()), etcdlock.ErrNotHeld)
-		unlockAll(t, append(holds, h))
+		unlockAll(t, append(holds, h)...)
 	}
 	h, number, err := s.mine.Any(within(t))
 	require.NoError(t, err)
@@ -166,7 +161,7 @@ func TestThoseWhoWaitForAnyStripesAreServedInOrder(t *testing.T) {
 	require.Equal(t, []int{1}, *one.numbers)
 	require.Greater(t, g.Token(), f.Token())
 	requireWaiting(t, third)
-	unlockAll(t, []*etcdlock.Hold{f, g})
+	unlockAll(t, f, g)
 	l := granted(t, third)
 	require.Equal(t, []int{0, 1, 2}, *last.numbers)
 	unlock(t, l)
@@ -187,9 +182,7 @@ func TestAnyThatGivesUpLeavesNothing(t *testing.T) {
 	require.NoError(t, all.Err())
 
 	waiting = s.wait(t, anyN(s.theirs, 1), 4)
-	_, err = s.cluster.Client(t).Revoke(within(t), s.session.Lease())
-	require.NoError(t, err)
-	require.ErrorIs(t, s.session.Renew(within(t)), etcdlock.ErrLost)
+	lose(t, s.cluster.Client(t), s.session)
 	require.ErrorIs(t, await(t, "the one whose session is lost", waiting).err, etcdlock.ErrLost)
 	unlock(t, all)
 	require.Zero(t, tickets(t, s.cluster.Client(t)))
@@ -206,7 +199,7 @@ func TestOneOfManyFreeStripesIsFound(t *testing.T) {
 	for _, number := range theirs {
 		require.NotContains(t, numbers, number)
 	}
-	unlockAll(t, []*etcdlock.Hold{h, other})
+	unlockAll(t, h, other)
 	_, _, err = s.mine.AnyN(within(t), 129)
 	var tooMany *etcdlock.TooManyError
 	require.ErrorAs(t, err, &tooMany)
@@ -239,8 +232,7 @@ func TestStripesThatCannotBeAreRefused(t *testing.T) {
 }
 
 func TestDoAnyNTellsWhichStripesItRunsWith(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	s := etcdlock.NewStriped(newSession(t, cluster.Client(t)), "stock", 3)
 	held := lock(t, s.Stripe(1))
 	err := s.DoAnyN(within(t), 2, func(ctx context.Context, h *etcdlock.Hold, stripes []int) error {
@@ -252,13 +244,12 @@ func TestDoAnyNTellsWhichStripesItRunsWith(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 	unlock(t, held)
 	require.ErrorIs(t, s.DoAnyN(cancelled(), 2, func(context.Context, *etcdlock.Hold, []int) error { return nil }), context.Canceled)
-	awaitTickets(t, cluster.Client(t), 0)
+	awaitTickets(t, client, 0)
 }
 
 // One of a Striped goes by its name, where the stripes have queues of their own.
 func TestTheNameOfAStripedIsNotHeldByOneOfIt(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	one, _, err := etcdlock.NewStriped(s, "pool", 2).Any(within(t))
 	require.NoError(t, err)
@@ -282,5 +273,5 @@ func TestAnyOfMoreStripesThanATransactionCarriesWaits(t *testing.T) {
 	h := granted(t, waiting)
 	require.Contains(t, numbers, (*one.numbers)[0])
 	awaitTickets(t, s.cluster.Client(t), 66)
-	unlockAll(t, []*etcdlock.Hold{h, rest})
+	unlockAll(t, h, rest)
 }

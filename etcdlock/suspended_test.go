@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
@@ -24,8 +23,7 @@ import (
 // Scenario H8: a process that was stopped for longer than its TTL sees the loss at its
 // first look, and what it writes without looking is refused.
 func TestStoppedProcessSeesTheLossAtTheFirstLook(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	process := exec.CommandContext(within(t), os.Args[0])
 	process.Env = append(os.Environ(), childRole+"=holder", childEndpoint+"="+cluster.Endpoints()[0])
 	process.Stderr = os.Stderr
@@ -39,7 +37,7 @@ func TestStoppedProcessSeesTheLossAtTheFirstLook(t *testing.T) {
 	require.Equal(t, "held", lines.Text())
 
 	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
-	next := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	next := lock(t, newMutex(t, cluster))
 	_, err = fmt.Fprintln(in, "look")
 	require.NoError(t, err)
 	require.NoError(t, process.Process.Signal(syscall.SIGCONT))

@@ -23,10 +23,9 @@ func noTrouble(t *testing.T) func(error) {
 }
 
 func TestSyncLockersExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	one := etcdlock.NewLocker(etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"), noTrouble(t))
-	two := etcdlock.NewLocker(etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"), noTrouble(t))
+	cluster, client := newCluster(t)
+	one := etcdlock.NewLocker(newMutex(t, cluster), noTrouble(t))
+	two := etcdlock.NewLocker(newMutex(t, cluster), noTrouble(t))
 	var working sync.WaitGroup
 	count := 0 // guarded by the lock: -race sees it if it is not, and so does the sum
 	for _, l := range []sync.Locker{one, one, two, two} {
@@ -41,28 +40,24 @@ func TestSyncLockersExcludeEachOther(t *testing.T) {
 	}
 	working.Wait()
 	require.Equal(t, 80, count)
-	require.Zero(t, tickets(t, cluster.Client(t)))
+	require.Zero(t, tickets(t, client))
 }
 
 func TestASyncLockerOfASharedLockIsSharedAsWell(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	m := etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "orders")
 	l := etcdlock.NewLocker(m.RLocker(), noTrouble(t))
 	l.Lock()
 	inAndOut(l)
-	_, err := m.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, m)
 	l.Unlock()
-	h, err := m.TryLock(within(t))
-	require.NoError(t, err)
+	h := tryLock(t, m)
 	unlock(t, h)
 }
 
 func TestUnlockOfAnUnlockedSyncLockerPanics(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	cluster, _ := newCluster(t)
+	m := newMutex(t, cluster)
 	l := etcdlock.NewLocker(m, noTrouble(t))
 	require.PanicsWithValue(t, "etcdlock: unlock of an unlocked locker", l.Unlock)
 	inAndOut(l)
@@ -73,24 +68,21 @@ func TestUnlockOfAnUnlockedSyncLockerPanics(t *testing.T) {
 }
 
 func TestASyncLockerTellsOfALossAndItsUnlockHarmsNobody(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	trouble := make(chan error, 10)
 	l := etcdlock.NewLocker(etcdlock.NewMutex(s, "orders"), func(err error) { trouble <- err })
 	l.Lock()
-	_, err := cluster.Client(t).Revoke(within(t), s.Lease())
-	require.NoError(t, err)
-	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
-	err = await(t, "the news of the loss", trouble)
+	lose(t, client, s)
+	err := await(t, "the news of the loss", trouble)
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 	require.ErrorContains(t, err, `"orders"`)
 
-	next := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	next := lock(t, newMutex(t, cluster))
 	l.Unlock()
 	require.ErrorIs(t, await(t, "the outcome of the release", trouble), etcdlock.ErrLost)
 	require.NoError(t, next.Err())
-	require.Equal(t, 1, tickets(t, cluster.Client(t)))
+	require.Equal(t, 1, tickets(t, client))
 	unlock(t, next)
 	require.Empty(t, trouble)
 }
@@ -98,43 +90,35 @@ func TestASyncLockerTellsOfALossAndItsUnlockHarmsNobody(t *testing.T) {
 // One who has lost the lock, and one who has locked again, unlock in either order: the lock is kept for
 // as long as one of them may be at work.
 func TestAfterALossASyncLockerIsKeptUntilBothHaveUnlocked(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	cluster, client := newCluster(t)
 	keeper := session.Keep(cluster.Client(t), session.WithTTL(longTTL))
-	other := etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders")
+	other := newMutex(t, cluster)
 	trouble := make(chan error, 10)
 	l := etcdlock.NewLocker(etcdlock.NewMutex(keeper, "orders"), func(err error) { trouble <- err })
 	l.Lock()
-	s, err := keeper.Session(within(t))
-	require.NoError(t, err)
-	_, err = client.Revoke(within(t), s.Lease())
-	require.NoError(t, err)
-	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+	s := current(t, keeper)
+	lose(t, client, s)
 	require.ErrorIs(t, await(t, "the news of the loss", trouble), etcdlock.ErrLost)
 	l.Lock()
 	require.Empty(t, trouble)
 	l.Unlock()
 	require.ErrorIs(t, await(t, "the outcome of the first", trouble), etcdlock.ErrLost)
-	_, err = other.TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy, "it may have been that of who lost the lock")
+	requireBusy(t, other, "it may have been that of who lost the lock")
 	l.Unlock()
-	h, err := other.TryLock(within(t))
-	require.NoError(t, err)
+	h := tryLock(t, other)
 	unlock(t, h)
 	require.Empty(t, trouble)
 	require.NoError(t, keeper.Close(within(t)))
 }
 
 func TestASyncLockerTellsWhyItCannotLockAndTriesAgain(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, client := newCluster(t)
 	trouble := make(chan error, 10)
-	l := etcdlock.NewLocker(etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"), func(err error) { trouble <- err })
+	l := etcdlock.NewLocker(newMutex(t, cluster), func(err error) { trouble <- err })
 	cluster.Refuse("Txn", rpctypes.ErrPermissionDenied, embedtest.Once())
 	l.Lock()
 	require.ErrorIs(t, await(t, "the refusal", trouble), rpctypes.ErrPermissionDenied)
-	require.Equal(t, 1, tickets(t, cluster.Client(t)))
+	require.Equal(t, 1, tickets(t, client))
 	l.Unlock()
 	require.Empty(t, trouble)
 }

@@ -18,9 +18,8 @@ func TestLocksAreTakenWaitedForAndLostOverTLS(t *testing.T) {
 	mine := newSession(t, client, session.WithTTL(secondTTL))
 	theirs := newSession(t, cluster.Client(t))
 	h := lock(t, etcdlock.NewMutex(mine, "orders"))
-	_, err := etcdlock.NewMutex(theirs, "orders").TryLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
-	_, err = h.Txn(within(t)).Then(clientv3.OpPut("orders/last", "1")).Commit()
+	requireBusy(t, etcdlock.NewMutex(theirs, "orders"))
+	_, err := h.Txn(within(t)).Then(clientv3.OpPut("orders/last", "1")).Commit()
 	require.NoError(t, err)
 	waiting := locking(within(t), etcdlock.NewMutex(theirs, "orders"))
 	awaitTickets(t, theirs.Client(), 2)
@@ -39,11 +38,10 @@ func TestLocksAreTakenWaitedForAndLostOverTLS(t *testing.T) {
 
 // H5: the connections that are made anew are encrypted as well.
 func TestAWaiterOverTLSOutlivesTheRestartOfItsMember(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t, embedtest.WithTLS())
-	blocker := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	cluster, _ := newCluster(t, embedtest.WithTLS())
+	blocker := lock(t, newMutex(t, cluster))
 	before := cluster.Calls("Watch")
-	waiting := locking(within(t), etcdlock.NewMutex(newSession(t, cluster.Client(t)), "orders"))
+	waiting := locking(within(t), newMutex(t, cluster))
 	awaitWatch(t, cluster, before)
 	require.NoError(t, cluster.Members()[0].Restart())
 	unlock(t, blocker)

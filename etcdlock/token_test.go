@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -93,29 +92,6 @@ func TestWhoWaitsHoldsLeadsOrObservesOutlivesItsToken(t *testing.T) {
 	require.ErrorIs(t, await(t, "the loss", lossOf(held)), etcdlock.ErrLost)
 	require.NoError(t, e.user.Err())
 	requireNothingLeft(t, e.root.Client())
-}
-
-// That another stream may help is no reason to keep silent when it does not.
-func TestObserveTellsThatEtcdRefusesEveryWatchAndGoesOn(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	refusal := cluster.Refuse("Watch", rpctypes.ErrPermissionDenied)
-	var seen []string
-	for leader, err := range observer(t, cluster).Observe(within(t)) {
-		switch {
-		case err != nil && len(seen) == 1:
-			require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
-			refusal.Heal()
-			lead(t, candidate(t, cluster), "me")
-		case err == nil:
-			seen = append(seen, leader.Value)
-		}
-		if leader.Value == "me" {
-			break
-		}
-	}
-	require.Equal(t, []string{"", "me"}, seen)
-	require.GreaterOrEqual(t, refusal.Bites(), 2, "another stream has been tried")
 }
 
 // Scenario W9. A stream keeps the token that it was opened with, so one who comes when that

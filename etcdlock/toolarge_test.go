@@ -1,43 +1,37 @@
 package etcdlock_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 )
 
 func TestAValueThatIsTooLargeIsRefusedAndHarmsNothing(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	c := newContest(t)
 	tooLarge := strings.Repeat("v", 1<<20+1)
-	election := candidate(t, cluster)
-	term := lead(t, election, "node-1")
+	term := c.lead("node-1")
 
-	before := cluster.AppliedIndex()
-	_, err := candidate(t, cluster).Campaign(within(t), tooLarge)
+	other := c.candidate()
+	before := requests(c.cluster)
+	_, err := other.Campaign(within(t), tooLarge)
 	require.ErrorIs(t, err, etcdlock.ErrTooLarge)
 	require.ErrorContains(t, err, `campaign "controller"`)
 	require.ErrorContains(t, err, "1048576")
-	err = candidate(t, cluster).Run(within(t), tooLarge, func(context.Context, *etcdlock.Term) error { return nil })
-	require.ErrorIs(t, err, etcdlock.ErrTooLarge)
-	err = term.Proclaim(within(t), tooLarge)
-	require.ErrorIs(t, err, etcdlock.ErrTooLarge)
-	require.LessOrEqual(t, cluster.AppliedIndex(), before+2, "only the leases of two sessions")
+	require.ErrorIs(t, other.Run(within(t), tooLarge, neverLeads), etcdlock.ErrTooLarge)
+	require.ErrorIs(t, term.Proclaim(within(t), tooLarge), etcdlock.ErrTooLarge)
+	require.Equal(t, before, requests(c.cluster), "so there is nothing to look after")
 
 	require.NoError(t, term.Err())
-	require.Equal(t, []string{"node-1"}, valuesInLine(t, cluster.Client(t)))
+	require.Equal(t, []string{"node-1"}, c.line())
 	require.NoError(t, term.Proclaim(within(t), tooLarge[1:]))
 	resign(t, term)
 }
 
 func TestALabelThatIsTooLongIsRefusedByEveryKindOfLock(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	label := etcdlock.WithLabel(strings.Repeat("l", 513))
 	part := etcdlock.NewMutex(s, "part", label)
