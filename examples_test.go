@@ -221,7 +221,7 @@ func TestEveryExampleIsRun(t *testing.T) {
 	}
 }
 
-// The check itself has to notice, and has to tell things of the same name apart.
+// The check itself has to notice, and to distinguish things of the same name.
 func TestShowroomTellsNamesApart(t *testing.T) {
 	s := newShowroom()
 	file, err := parser.ParseFile(s.fset, "x.go", `package x

@@ -149,5 +149,5 @@ func parallel(ctx context.Context, n, atATime int, f func(ctx context.Context, i
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// unknown is the figure of what a peer does not tell.
+// unknown is a figure that a peer does not report.
 var unknown = math.NaN()

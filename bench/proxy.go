@@ -77,7 +77,7 @@ func (p *proxy) own(conns ...net.Conn) bool {
 	return true
 }
 
-// copy forwards until the black hole, which swallows without a word what comes after it.
+// copy forwards until the black hole, which swallows all that comes after it.
 func (p *proxy) copy(to, from net.Conn) {
 	_, _ = io.Copy(gate{to, p.dark}, from)
 	select {

@@ -16,7 +16,7 @@ type Server interface {
 	Close() error
 }
 
-// tidier is a server that keeps what has been deleted until it is told not to.
+// tidier is a server that keeps deleted data until tidy is called.
 type tidier interface {
 	tidy(ctx context.Context) error
 }

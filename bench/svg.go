@@ -37,7 +37,7 @@ const (
 	markRadius, whiskers = 3.5, 4
 )
 
-// palette can be told apart by people who do not see all colours (Okabe and Ito's).
+// palette is Okabe and Ito's, for people with any colour vision.
 var palette = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a7f00"}
 
 // axis maps values to pixels.
@@ -142,7 +142,7 @@ func draw(p plot) string {
 }
 
 func (p plot) line(b *strings.Builder, s series, i int, x, y axis) {
-	// Where the colours are used up, dashes tell the lines apart.
+	// Where the colours are used up, dashes distinguish the lines.
 	style := fmt.Sprintf(`stroke="%s"`, palette[i%len(palette)])
 	if i >= len(palette) {
 		style += ` stroke-dasharray="5 3"`

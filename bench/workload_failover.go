@@ -11,11 +11,11 @@ import (
 func crashWorkload() workload {
 	return workload{
 		name: "crash",
-		about: "The holder's packets vanish without a word, as when its machine dies or a switch does, at a random moment between " +
-			"two renewals. From then until the waiter is granted, and until the holder itself, which goes on running, is told that it may have lost the lock: " +
-			"if that is later, both believe that they have it. Redsync and redislock do not renew, so they run out of their TTL anyway, and do not tell (—).",
+		about: "The holder's packets vanish, as when its machine or a switch fails, at a random moment between " +
+			"two renewals. From then until the waiter is granted, and until the holder itself, which goes on running, is notified that it may have lost the lock: " +
+			"if that is later, both believe that they have it. Redsync and redislock do not renew, so their locks expire anyway, without notice (—).",
 		kinds:   []Kind{Mutex, Election},
-		metrics: []metric{{name: "next owner in, s"}, {name: "holder told, s"}, {name: "both believe, s"}},
+		metrics: []metric{{name: "next owner in, s"}, {name: "holder notified, s"}, {name: "both believe, s"}},
 		idle:    true,
 		measure: crash,
 	}
@@ -75,7 +75,7 @@ func crash(ctx context.Context, c *cell) ([]float64, error) {
 			figures[1] = at.Sub(began).Seconds()
 			figures[2] = max(0, at.Sub(g.at).Seconds())
 		case <-time.After(3 * ttl):
-			return nil, errors.New("the holder was not told")
+			return nil, errors.New("the holder was not notified")
 		}
 	}
 	return figures, g.hold.Unlock(ctx)

@@ -51,7 +51,7 @@ func weigh(ctx context.Context, c *cell) ([]float64, error) {
 	for _, s := range all {
 		lockLater(waiting, s.Locker(c.name))
 	}
-	// Nothing tells with all peers when they wait.
+	// Not every peer shows when it waits.
 	time.Sleep(1500 * time.Millisecond)
 	full, after := weight()
 	const kB = 1024 * weighed

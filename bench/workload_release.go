@@ -21,7 +21,7 @@ func releaseWorkload() workload {
 	return workload{
 		name: "clean release",
 		about: fmt.Sprintf("From the call of unlock, or resign, until the only waiter, of %v to %v, is granted; the median. "+
-			"The plain watcher shows what that cannot be faster than on etcd: from the call that deletes a key until a watch of another client tells it.",
+			"The plain watcher shows what that cannot be faster than on etcd: from the call that deletes a key until the event of another client's watch.",
 			settle, settle+maxPoll),
 		kinds:   []Kind{Mutex, Election, Floor},
 		metrics: []metric{{name: "hand-over, ms"}},
@@ -60,7 +60,7 @@ func releaseWorkload() workload {
 // wait lasts a random time, so that it is not in step with waiters that poll.
 func wait() { time.Sleep(settle + rand.N(maxPoll)) }
 
-// deletions are told to a watch, as the end of a predecessor is, but nothing follows from them.
+// deletions are seen by a watch, as the end of a predecessor is, but nothing follows from them.
 func deletions(ctx context.Context, c *cell) ([]float64, error) {
 	var clients [2]*clientv3.Client
 	for i := range clients {

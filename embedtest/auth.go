@@ -21,7 +21,7 @@ const (
 	cheapestHash = 4
 )
 
-// User is somebody whom etcd knows when authentication is on.
+// User is a user of etcd when authentication is on.
 type User struct {
 	Name     string
 	Password string

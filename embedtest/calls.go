@@ -40,8 +40,7 @@ func newCallCounter() callCounter {
 	return counter
 }
 
-// check panics if there is no such method: a fault on it would silently never
-// bite.
+// check panics if there is no such method: a fault on it would never take effect.
 func (c callCounter) check(method string) {
 	if c[method] == nil {
 		panic(fmt.Sprintf("embedtest: unknown method %q; etcd has %s",
@@ -96,8 +95,8 @@ func (c *Cluster) OpenStreams(method string) int64 {
 }
 
 // StreamsOpened returns how many streams of the method have been opened since the
-// cluster's start, open ones included. It tells a client that keeps a stream from
-// one that opens another for each message.
+// cluster's start, open ones included. It shows whether a client keeps a stream or
+// opens another for each message.
 func (c *Cluster) StreamsOpened(method string) int64 {
 	c.calls.check(method)
 	return c.calls[method].opened.Load()

@@ -38,7 +38,7 @@ func WithSize(n int) Option { return optionFunc(func(s *settings) { s.size = n }
 func WithDir(dir string) Option { return optionFunc(func(s *settings) { s.dir = dir }) }
 
 // WithFsync makes etcd sync its files to the disk as it does in production. By
-// default it does not: no test in one process can tell the difference, and every
+// default it does not: no test in one process can notice the difference, and every
 // write is faster by the disk's latency.
 func WithFsync() Option { return optionFunc(func(s *settings) { s.fsync = true }) }
 

@@ -21,7 +21,7 @@ import (
 // bites. It survives restarts of the members.
 //
 // A fault sees a request after etcd's own checks of the connection (is there a
-// leader, if one is required?) and does not reach what members tell each other,
+// leader, if one is required?) and does not reach messages between members,
 // etcd's own requests (the revocation of an expired lease), or calls on
 // [Member.Server].
 type Fault struct {
@@ -83,7 +83,7 @@ func When(fits func(message any) bool) FaultOption {
 }
 
 // LoseRequest loses requests of the method before etcd sees them: nothing is
-// applied, and the client hears nothing until its own deadline, or Unavailable
+// applied, and the client gets no answer until its own deadline, or Unavailable
 // when the fault is healed or the member ends. On a stream the message is lost
 // and the stream goes on.
 //
@@ -95,7 +95,7 @@ func (c *Cluster) LoseRequest(method string, opts ...FaultOption) *Fault {
 }
 
 // LoseReply loses the answers of the method: the request is applied, even if the
-// client gives up meanwhile, and then the client hears nothing until its own
+// client gives up meanwhile. The client gets no answer until its own
 // deadline, or Unavailable when the fault is healed or the member ends. An answer
 // that is an error passes and does not count as a bite, since nothing was applied.
 // On a stream the answer is lost for good and the stream goes on.
@@ -129,7 +129,7 @@ func (c *Cluster) Refuse(method string, err error, opts ...FaultOption) *Fault {
 }
 
 // DropKeepAlives makes the answers to lease renewals vanish. The leases are
-// renewed: only their owners do not hear of it.
+// renewed, but their owners get no answer.
 func (c *Cluster) DropKeepAlives(opts ...FaultOption) *Fault {
 	return c.LoseReply("LeaseKeepAlive", opts...)
 }

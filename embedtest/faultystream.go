@@ -121,8 +121,8 @@ func (s *faultyStream) deliver(ctx context.Context) {
 }
 
 // finish is for when the handler has returned err: nothing may be sent after that. Without an
-// error the client has no more requests, as one that is called like a unary method. It still gets
-// the answers that are held back, and hears nothing if its last message or the answer was lost.
+// error the client has no more requests, as in a stream that is called like a unary method. It still gets
+// the answers that are held back. It gets no answer if its last message or the answer was lost.
 func (s *faultyStream) finish(err error) error {
 	s.mu.Lock()
 	s.finished = true

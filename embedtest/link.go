@@ -70,7 +70,7 @@ func (c *Cluster) NewLink() (*clientv3.Client, *Link, error) {
 	return client, l, nil
 }
 
-// Blackhole makes everything on the way vanish without a word: no answer, no
+// Blackhole makes everything on the way vanish: there is no answer and no
 // reset, and new connections hang until their context ends. What is sent
 // meanwhile, up to 4 MiB per connection and direction, is delivered after Heal,
 // as TCP would retransmit it: a request whose caller has given up may then still

@@ -31,7 +31,7 @@ func WithMutualTLS() Option {
 	return optionFunc(func(s *settings) { s.tls, s.mutualTLS = true, true })
 }
 
-// TLSConfig returns what a client of one's own needs to connect: the authority to trust and,
+// TLSConfig returns what another client needs to connect: the authority to trust and,
 // with [WithMutualTLS], a certificate to show. Each call returns another copy. It is nil
 // if the cluster was started without TLS.
 func (c *Cluster) TLSConfig() *tls.Config { return c.clientTLS.Clone() }

@@ -93,7 +93,7 @@ func (p *place) leave(t *testing.T) {
 	require.NoError(t, p.release(within(t)), p.kind)
 }
 
-// crash ends the member as a crash does, without a word to etcd. Its lease stays.
+// crash ends the member as a crash does, without a request to etcd. Its lease stays.
 func (p *place) crash() {
 	p.dead.Store(true)
 	if p.owns {

@@ -9,7 +9,7 @@
 // changes all prices: without a lock, with a Mutex, and with a RWMutex. Processes that fill the cache
 // take the RWMutex as readers, since they need not keep out each other.
 //
-// What one would paste into a service is in prices.go; show.go is the first part of the story,
+// The part to copy into a service is in prices.go; show.go is the first part of the story,
 // measure.go the second. The program exits with 0 only if the cache has been old without a lock,
 // and never with one.
 package main

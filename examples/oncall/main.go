@@ -9,7 +9,7 @@
 // etcd that takes effect only if nothing it rests on has changed. At the end it measures the two
 // that are right, alone and with many at once, to tell when to prefer which.
 //
-// What one would paste into a service is in roster.go. The program exits with 0 only if both have
+// The part to copy into a service is in roster.go. The program exits with 0 only if both have
 // left in the first act, and exactly one in the others.
 package main
 

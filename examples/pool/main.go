@@ -9,7 +9,7 @@
 // hold a permit: the permits, and with them the shards, come back when its lease has run out. The
 // backend counts, and the program fails if it has seen too many.
 //
-// What one would paste is the first half of worker.go. It does not give up a permit before the backend
+// The part to copy is the first half of worker.go. It does not give up a permit before the backend
 // has answered, because the backend counts until then.
 package main
 

@@ -10,7 +10,7 @@
 // of one. Its locks come free when its lease has run out, and no money is lost or made, since the
 // transfer is one transaction that takes effect only while the locks are held.
 //
-// What one would paste into a service is in bank.go; audit.go is the proof. The program exits with 0 only if the sum is
+// The part to copy into a service is in bank.go; audit.go is the proof. The program exits with 0 only if the sum is
 // right at every revision of etcd at which there was a transfer.
 package main
 
