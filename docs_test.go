@@ -391,3 +391,61 @@ func TestNameThatDoesNotExistIsReported(t *testing.T) {
 	text = []byte("| `TheirName` | `Hold.Gone`, `NewMutex` |\n")
 	require.Equal(t, []string{"Hold.Gone"}, s.unknownNames("docs/coming-from.md", text))
 }
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// brokenLinks returns the links of a document to files or headings that do not exist.
+func brokenLinks(t *testing.T, document string, text []byte) (broken []string) {
+	t.Helper()
+	for _, m := range link.FindAllSubmatch(fence.ReplaceAll(text, nil), -1) {
+		target := string(m[1])
+		if strings.Contains(target, "://") {
+			continue
+		}
+		name, anchor, _ := strings.Cut(target, "#")
+		content := text
+		if name != "" {
+			file := filepath.Join(filepath.Dir(document), name)
+			info, err := os.Stat(file)
+			if err == nil && !info.IsDir() {
+				content, err = os.ReadFile(file)
+			}
+			if err != nil {
+				broken = append(broken, target)
+				continue
+			}
+		}
+		if anchor != "" && !slices.Contains(anchors(content), anchor) {
+			broken = append(broken, target)
+		}
+	}
+	return broken
+}
+
+// anchors returns the names by which the headings of a document can be linked to.
+func anchors(text []byte) (names []string) {
+	for line := range strings.Lines(string(fence.ReplaceAll(text, nil))) {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && line[0] == '#' {
+			name := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(title)), " ", "-")
+			names = append(names, regexp.MustCompile(`[^\w-]`).ReplaceAllString(name, ""))
+		}
+	}
+	return names
+}
+
+func TestLinksInDocumentsLeadSomewhere(t *testing.T) {
+	more, err := filepath.Glob("*/README.md")
+	require.NoError(t, err)
+	for _, document := range append(append(documents(t), "CHANGELOG.md", "SECURITY.md"), more...) {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		require.Empty(t, brokenLinks(t, document, text), document)
+	}
+}
+
+// The check itself has to notice.
+func TestBrokenLinkIsReported(t *testing.T) {
+	text := []byte("# A title, it is\n[a](choosing.md) [b](choosing.md#fencing) [c](#a-title-it-is) [d](https://etcd.io) [e](..)\n" +
+		"[f](gone.md) [g](choosing.md#gone) [h](#gone)\n")
+	require.Equal(t, []string{"gone.md", "choosing.md#gone", "#gone"}, brokenLinks(t, "docs/x.md", text))
+}
