@@ -26,6 +26,7 @@ var spoken = []string{"Error", "String", "Unwrap"}
 
 // notShown are the exceptions, with reasons.
 var notShown = map[string]string{
+	"session.Session.Link":    "it is for this module's packages",
 	"session.Session.Session": "it makes a Session a Source, and is called as such",
 }
 

@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/fairqueue"
-	"github.com/etcdlock/locks/session"
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // watchAfter is how old a hold must be for a watch on its key: most are shorter, and
@@ -227,7 +227,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	h.end(ErrUnlocked)
 	err := h.release(ctx)
 	if h.watch != nil && !h.watch.Stop() {
-		bounded, cancel := session.Grace(ctx) // it may have to wait for a Transfer
+		bounded, cancel := request.Grace(ctx) // it may have to wait for a Transfer
 		defer cancel()
 		select {
 		case <-h.watched:

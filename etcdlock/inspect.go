@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -138,13 +139,13 @@ func ForceRelease(ctx context.Context, client *clientv3.Client, key string, toke
 		answer, err := client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(key), "=", int64(token))).
 			Then(clientv3.OpDelete(key)).Commit()
-		removed = removed || session.Doubtful(err) || err == nil && answer.Succeeded
+		removed = removed || request.Doubtful(err) || err == nil && answer.Succeeded
 		return err
 	})
 	if err == nil && (!removed || token == 0) {
 		err = fmt.Errorf("%w: %s is not that of token %d", ErrStale, key, token)
 	}
-	return failed("force-release", key, session.Explain(client, err))
+	return failed("force-release", key, request.Explain(client, err))
 }
 
 // onlooker is a source for those who only look.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdlock/locks/fairqueue"
-	"github.com/etcdlock/locks/session"
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // ownership is a ticket that has been granted, and may serve several holds one after the other.
@@ -107,7 +107,7 @@ func (l *line) confirm(ctx context.Context, o *ownership) bool {
 func (l *line) isAlone(ctx context.Context, o *ownership) (bool, error) {
 	l.mu.Unlock()
 	defer l.mu.Lock()
-	ctx, cancel := session.Grace(ctx)
+	ctx, cancel := request.Grace(ctx)
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, confirmLimit)
 	defer stop()

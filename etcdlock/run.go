@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -120,7 +121,7 @@ func (e *Election) passing(err error) bool {
 		return false
 	}
 	// The Keeper's time for a new session is over.
-	return errors.Is(err, ErrLost) || errors.Is(err, context.DeadlineExceeded) || session.Passing(err)
+	return errors.Is(err, ErrLost) || errors.Is(err, context.DeadlineExceeded) || request.Passing(err)
 }
 
 // pause waits for d, give or take half, or until ctx ends.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/etcdlock/locks/fairqueue"
-	"github.com/etcdlock/locks/session"
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // Term is the time for which a candidate leads, from Campaign until it resigns or is lost.
@@ -124,7 +124,7 @@ func (h *Hold) transferred(ctx context.Context) bool {
 	if p == nil {
 		return false
 	}
-	bounded, cancel := session.Grace(ctx)
+	bounded, cancel := request.Grace(ctx)
 	defer cancel()
 	select {
 	case <-p.done:

@@ -40,7 +40,7 @@ func newShortLived(t *testing.T) *shortLived {
 func probe(s *session.Session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	ctx, _ = s.WatchContext(ctx)
+	ctx, _ = s.Link().WatchContext(ctx)
 	created := <-s.Client().Watch(ctx, "etcdlock/probe", clientv3.WithCreatedNotify())
 	return created.Err()
 }
@@ -129,7 +129,7 @@ func TestWhoComesAfterTheTokenOfTheStreamHasExpiredWatchesAllTheSame(t *testing.
 			t.Parallel()
 			e := newShortLived(t)
 			// Somebody else on the stream, or it would be closed with its last watch.
-			ctx, _ := e.user.WatchContext(t.Context())
+			ctx, _ := e.user.Link().WatchContext(t.Context())
 			created := <-e.user.Client().Watch(ctx, "etcdlock/other", clientv3.WithCreatedNotify())
 			require.NoError(t, created.Err())
 			awaitExpiry(t, e.user)

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/session"
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // Txn starts a transaction that takes effect only while the hold exists on the server.
@@ -86,7 +86,7 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 			err, len(guards))
 	}
 	if err != nil {
-		unclear := session.Doubtful(err)
+		unclear := request.Doubtful(err)
 		if t.ctx.Err() == nil {
 			err = t.hold.orEnd(err)
 		}

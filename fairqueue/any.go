@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -59,7 +60,7 @@ func (g *Group) waitForAny(ctx context.Context) error {
 		waiters.Go(func() { results <- result{t, t.wait(waiting)} })
 	}
 	recheck := g.places[0].Queue.recheck
-	look := time.NewTimer(around(recheck))
+	look := time.NewTimer(request.Jitter(recheck))
 	defer look.Stop()
 	var chosen []*Ticket
 	for len(chosen) < g.want {
@@ -80,7 +81,7 @@ func (g *Group) waitForAny(ctx context.Context) error {
 			if !errors.Is(err, ErrBusy) {
 				return err
 			}
-			look.Reset(around(recheck))
+			look.Reset(request.Jitter(recheck))
 		}
 	}
 	end()

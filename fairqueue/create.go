@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -45,7 +47,7 @@ func needContext(ctx context.Context) {
 
 // newTicket reserves a name. What becomes of it is up to create.
 func (q *Queue) newTicket(s *session.Session, m Mode, o joinOptions) *Ticket {
-	slot := s.Claim(string(q.space))
+	slot := s.Link().Claim(string(q.space))
 	t := &Ticket{queue: q, session: s, mode: m, slot: slot, me: entry{key: q.space.key(m, s.Lease(), slot, o.number)}}
 	if t.value = o.value; m != Candidate {
 		t.value = valueAt(q.owner, time.Now())
@@ -74,14 +76,14 @@ func (t *Ticket) absent() clientv3.Cmp { return createdAt(t.me.key, 0) }
 // was applied although its answer never came, and found is true: then there is no answer, and the
 // keys were there at revision seen. If none is, or not any more, ErrBusy. A try has other
 // conditions as well. On an error nothing is left of the tickets, or the session takes care of it.
-func create(ctx context.Context, tickets []*Ticket, try bool, creation session.Transaction) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
+func create(ctx context.Context, tickets []*Ticket, try bool, creation link.Transaction) (answer *clientv3.TxnResponse, seen int64, found bool, err error) {
 	s := tickets[0].session
 	creation.Likely = !try
 	creation.Apart = string(tickets[0].queue.space)
 	// What is about several tickets stands in several queues, and may be as large as a transaction can be.
 	creation.Alone = len(tickets) > 1
 	creation.Late = func(answer *clientv3.TxnResponse, doubts int, err error) { createdLate(tickets, answer, doubts, err) }
-	if err := s.Admit(ctx); err != nil {
+	if err := s.Link().Admit(ctx); err != nil {
 		forget(tickets)
 		return nil, 0, false, err
 	}
@@ -97,19 +99,19 @@ func create(ctx context.Context, tickets []*Ticket, try bool, creation session.T
 		if try { // which may well be refused
 			creation.Else = readBack
 		}
-		answer, doubts, err := s.Commit(ctx, creation)
-		if session.InFlight(err) { // from now on the tickets are those of Late
+		answer, doubts, err := s.Link().Commit(ctx, creation)
+		if request.IsInFlight(err) { // from now on the tickets are those of Late
 			return nil, 0, false, err
 		}
 		for _, t := range tickets {
 			t.unanswered += doubts
 		}
-		noSpace := session.IsAnswer(err, rpctypes.ErrNoSpace) // which etcd says of what it has done, too
+		noSpace := request.IsAnswer(err, rpctypes.ErrNoSpace) // which etcd says of what it has done, too
 		switch {
 		case err == nil && answer.Succeeded:
 			created(tickets, answer)
 			return answer, answer.Header.Revision, false, nil
-		case session.IsAnswer(err, rpctypes.ErrPermissionDenied) && checked && epoch.Denies(ctx):
+		case request.IsAnswer(err, rpctypes.ErrPermissionDenied) && checked && epoch.Denies(ctx):
 			if tickets[0].unanswered == 0 { // or the end of another epoch would not end the doubt
 				chooseEpoch(tickets)
 			}
@@ -167,7 +169,7 @@ func createdLate(tickets []*Ticket, answer *clientv3.TxnResponse, doubts int, er
 	}
 	for _, t := range tickets {
 		// Keys that were there already are those of an earlier attempt.
-		if err == nil || session.Doubtful(err) {
+		if err == nil || request.Doubtful(err) {
 			t.unanswered++
 		}
 	}
@@ -181,7 +183,7 @@ func forget(tickets []*Ticket) {
 }
 
 func readAll(ctx context.Context, s *session.Session, reads []clientv3.Op) (answer *clientv3.TxnResponse, err error) {
-	err = s.Call(ctx, func(ctx context.Context) (err error) {
+	err = s.Link().Call(ctx, func(ctx context.Context) (err error) {
 		answer, err = s.Client().Txn(ctx).Then(reads...).Commit()
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -18,7 +19,7 @@ const deniedTimeout = time.Second
 // Etcd's answer does not tell, so that each is tried in turn: a read, and a write that never takes effect.
 func denied(source session.Source, err error, spaces ...space) error {
 	has, ok := source.(interface{ Client() *clientv3.Client })
-	if !ok || !session.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+	if !ok || !request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deniedTimeout)
@@ -33,14 +34,14 @@ func denied(source session.Source, err error, spaces ...space) error {
 
 func (s space) forbidden(ctx context.Context, client *clientv3.Client) string {
 	_, err := client.Get(ctx, s.all().first, clientv3.WithRange(s.all().end), clientv3.WithCountOnly(), clientv3.WithSerializable())
-	if session.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
 		return "read"
 	}
 	// Etcd looks at the permissions of both branches before it looks at the condition, which never holds.
 	_, err = client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(string(s)), "<", 0)).
 		Then(clientv3.OpPut(string(s), "")).Commit()
-	if session.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
 		return "write"
 	}
 	return ""

@@ -121,7 +121,7 @@
 // These are the requests of a lone caller. Joins, tries and leaves of single tickets that
 // goroutines of one session ask for while others are under way go out together, up to 64 in
 // one request and one raft entry, and so do reads, up to 64 keys or ranges in one request; see
-// session.Session.Commit.
+// internal/link.
 //
 // More than 512 tickets: what is counted is all keys below the prefix, when somebody last looked. From
 // the owner before, a successor knows that nothing else was ahead, so it only writes, on condition that its

@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -40,7 +41,7 @@ func (q *Queue) read(ctx context.Context, client *clientv3.Client, options ...cl
 		}
 		return err
 	})
-	return kvs, at, session.Explain(client, err)
+	return kvs, at, request.Explain(client, err)
 }
 
 func (q *Queue) state(kvs []*mvccpb.KeyValue) map[string]Entry {

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/etcdlock/locks/session"
+	"github.com/etcdlock/locks/internal/link"
 )
 
 // epochFolder is where the keys of sessions' epochs are. No escaped name has an exclamation mark.
@@ -24,13 +24,13 @@ func epochFolders(prefix string, shared bool) []string {
 // chooseEpoch gives the tickets, which one transaction creates, the epoch of the first queue where it is not denied. One
 // is enough: without its condition none of them is created.
 func chooseEpoch(tickets []*Ticket) {
-	var epoch *session.Epoch
+	var epoch *link.Epoch
 	for _, t := range tickets {
 		keys := make([]string, len(t.queue.epochs))
 		for i, folder := range t.queue.epochs {
 			keys[i] = folder + strconv.FormatInt(int64(t.session.Lease()), 16)
 		}
-		if epoch = t.session.Epoch(keys...); epoch.Checked() {
+		if epoch = t.session.Link().Epoch(keys...); epoch.Checked() {
 			break
 		}
 	}

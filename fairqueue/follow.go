@@ -12,7 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/session"
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // Follow yields the tickets of the queue in order, first as they are and then after every
@@ -44,15 +45,15 @@ func (q *Queue) Follow(ctx context.Context) iter.Seq2[[]Entry, error] {
 				continue
 			}
 			if client != nil {
-				if closed := session.CheckClient(client); closed != nil {
+				if closed := request.CheckClient(client); closed != nil {
 					f.tell(nil, closed)
 					return
 				}
 			}
-			if !session.Passing(err) && !errors.Is(err, errEnded) && !f.tell(nil, denied(q.source, err, q.space)) {
+			if !request.Passing(err) && !errors.Is(err, errEnded) && !f.tell(nil, denied(q.source, err, q.space)) {
 				return
 			}
-			timer := time.NewTimer(around(min(firstPause<<min(failures, 10), longPause)))
+			timer := time.NewTimer(request.Jitter(min(firstPause<<min(failures, 10), longPause)))
 			failures++
 			select {
 			case <-timer.C:
@@ -68,7 +69,7 @@ type follower struct {
 	queue   *Queue
 	yield   func([]Entry, error) bool
 	stopped bool // by whom it yields to
-	streams session.Streams
+	streams link.Streams
 	refused bool // the last watch that was asked for
 
 	state map[string]Entry // by key
@@ -126,7 +127,7 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 		if !f.apply(response.Events) {
 			return nil
 		}
-		silence := time.NewTimer(around(f.queue.recheck))
+		silence := time.NewTimer(request.Jitter(f.queue.recheck))
 		select {
 		case response, ok = <-events:
 			silence.Stop()
@@ -180,7 +181,7 @@ func (f *follower) restart(state map[string]Entry, at int64) {
 // come further again.
 func (f *follower) continues(ctx context.Context, client *clientv3.Client) (bool, error) {
 	kvs, _, err := f.queue.read(ctx, client, clientv3.WithRev(f.at))
-	if session.IsAnswer(err, rpctypes.ErrCompacted) || session.IsAnswer(err, rpctypes.ErrFutureRev) {
+	if request.IsAnswer(err, rpctypes.ErrCompacted) || request.IsAnswer(err, rpctypes.ErrFutureRev) {
 		return false, nil
 	}
 	return maps.EqualFunc(f.queue.state(kvs), f.state, sameEntry), err

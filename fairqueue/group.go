@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -125,7 +126,7 @@ func check(places []Place, n, joined int) error {
 }
 
 func tooMany(err error, places int) error {
-	if session.IsAnswer(err, rpctypes.ErrTooManyOps) {
+	if request.IsAnswer(err, rpctypes.ErrTooManyOps) {
 		return &TooManyError{Places: places}
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -88,7 +89,7 @@ func joinTogether(ctx context.Context, tickets []*Ticket) error {
 	if !told { // more than a transaction can carry
 		then = then[:len(tickets)]
 	}
-	creation := session.Transaction{If: conditions, Then: then}
+	creation := link.Transaction{If: conditions, Then: then}
 	response, seen, found, err := create(ctx, tickets, false, creation)
 	if told && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
 		rename(tickets)

@@ -8,7 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/session"
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // revokeLimit is for what only spares etcd something; the caller waits for it where something has failed.
@@ -43,14 +44,15 @@ func leave(ctx context.Context, tickets []*Ticket) error {
 		}
 		return found
 	}
-	answer, doubts, err := tickets[0].session.Commit(ctx, session.Transaction{
+	ctx, cancel := request.Grace(ctx) // one that hangs on the hold ends with it, which may be at this moment
+	defer cancel()
+	answer, doubts, err := tickets[0].session.Link().Commit(ctx, link.Transaction{
 		If: guardsOf(tickets), Then: deletes, Else: which,
 		Likely: true,
 		Alone:  len(tickets) > 1,
-		Grace:  true, // a context that hangs on the hold ends with it, which may be at this moment
 		Late:   func(answer *clientv3.TxnResponse, _ int, err error) { left(answer, err) },
 	})
-	if session.InFlight(err) {
+	if request.IsInFlight(err) {
 		return err
 	}
 	if found := left(answer, err); err == nil && !found && (doubts == 0 || anyThere(tickets, answer)) {
@@ -97,7 +99,7 @@ func keep(ctx context.Context, chosen, rest []*Ticket) error {
 		deletes = append(deletes, clientv3.OpTxn(t.Guards(), []clientv3.Op{clientv3.OpDelete(t.me.key)}, nil))
 	}
 	var found bool
-	err := s.Call(ctx, func(ctx context.Context) error {
+	err := s.Link().Call(ctx, func(ctx context.Context) error {
 		answer, err := s.Client().Txn(ctx).If(guardsOf(chosen)...).Then(deletes...).Commit()
 		found = err == nil && answer.Succeeded
 		return err
@@ -139,18 +141,18 @@ func linger(ctx context.Context, tickets []*Ticket, d time.Duration) error {
 		if errors.Is(err, ErrGone) && len(tickets) == 1 {
 			t.forget()
 		} else {
-			t.session.DiscardAfter(left, t.me.key, t.me.revision, t.forget)
+			t.session.Link().DiscardAfter(left, t.me.key, t.me.revision, t.forget)
 		}
 	}
 	return err
 }
 
 func moveToOwnLease(ctx context.Context, tickets []*Ticket, end time.Time) error {
-	ctx, cancel := session.Grace(ctx)
+	ctx, cancel := request.Grace(ctx)
 	defer cancel()
 	s := tickets[0].session
 	var lease *clientv3.LeaseGrantResponse
-	err := s.Call(ctx, func(ctx context.Context) (err error) {
+	err := s.Link().Call(ctx, func(ctx context.Context) (err error) {
 		lease, err = s.Client().Grant(ctx, secondsIn(time.Until(end)))
 		return err
 	})
@@ -158,15 +160,15 @@ func moveToOwnLease(ctx context.Context, tickets []*Ticket, end time.Time) error
 		return err
 	}
 	var there, doubtful bool
-	err = s.Call(ctx, func(ctx context.Context) error {
+	err = s.Link().Call(ctx, func(ctx context.Context) error {
 		answer, err := s.Client().Txn(ctx).If(guardsOf(tickets)...).Then(putsUnder(lease.ID, tickets)...).Commit()
-		if session.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
+		if request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
 			// Not the session's: this one has run out, before an attempt was answered. All guards held, as etcd
 			// looks at them first, so what is left to do is to remove the tickets in time.
 			there = true
 			return nil
 		}
-		doubtful = doubtful || session.Doubtful(err)
+		doubtful = doubtful || request.Doubtful(err)
 		there = err == nil && answer.Succeeded
 		return err
 	})
@@ -175,7 +177,7 @@ func moveToOwnLease(ctx context.Context, tickets []*Ticket, end time.Time) error
 		return nil
 	case err == nil:
 		err = ErrGone
-	case session.Doubtful(err):
+	case request.Doubtful(err):
 		return err // and they may have moved, or may yet
 	}
 	revoke(ctx, s.Client(), lease.ID)

@@ -41,7 +41,7 @@ func (t *Ticket) mark(ctx context.Context) (there bool, at int64, err error) {
 	put := clientv3.OpPut(t.me.key, value, clientv3.WithLease(t.session.Lease()))
 	// Only on the value that it was created with: if this comes late, Share or Linger have said more.
 	created := clientv3.Compare(clientv3.Version(t.me.key), "=", 1)
-	err = t.session.Call(ctx, func(ctx context.Context) error {
+	err = t.session.Link().Call(ctx, func(ctx context.Context) error {
 		answer, err := t.session.Client().Txn(ctx).If(t.Guard()).
 			Then(clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{put}, nil)).Commit()
 		if err == nil {

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/session"
+	"github.com/etcdlock/locks/internal/request"
 )
 
 var (
@@ -130,12 +130,12 @@ func (t *Ticket) passTo(ctx context.Context, mark bool, chosen func(own Entry, b
 			return &TooManyError{Places: len(conditions), Limit: maxOperations}
 		}
 		var done bool
-		err = t.session.Call(ctx, func(ctx context.Context) error {
+		err = t.session.Link().Call(ctx, func(ctx context.Context) error {
 			answer, err := t.session.Client().Txn(ctx).If(conditions...).Then(writes...).Commit()
-			if noSpace = nil; session.IsAnswer(err, rpctypes.ErrNoSpace) {
+			if noSpace = nil; request.IsAnswer(err, rpctypes.ErrNoSpace) {
 				noSpace = err // which etcd says of what it has done, too
 			}
-			doubtful = doubtful || noSpace == nil && session.Doubtful(err)
+			doubtful = doubtful || noSpace == nil && request.Doubtful(err)
 			done = err == nil && answer.Succeeded
 			return err
 		})
@@ -187,9 +187,9 @@ func (t *Ticket) renewed(ctx context.Context, e Entry) (bool, error) {
 		return true, nil
 	}
 	renewed := true
-	err := t.session.Call(ctx, func(ctx context.Context) error {
+	err := t.session.Link().Call(ctx, func(ctx context.Context) error {
 		answer, err := t.session.Client().TimeToLive(ctx, e.Lease)
-		if err != nil && !session.Passing(err) && ctx.Err() == nil {
+		if err != nil && !request.Passing(err) && ctx.Err() == nil {
 			return nil // the permission to read every key of that lease, say, is missing
 		}
 		renewed = err != nil || 2*(answer.TTL+1) > answer.GrantedTTL // whole seconds of what is left
@@ -210,7 +210,7 @@ func (t *Ticket) passed() {
 // who are. It ends with the session, unlike [Queue.Entries], because nothing can be passed on
 // after that.
 func (t *Ticket) behind(ctx context.Context) (own Entry, entries []Entry, here bool, err error) {
-	err = t.session.Call(ctx, func(ctx context.Context) error {
+	err = t.session.Link().Call(ctx, func(ctx context.Context) error {
 		all := t.queue.space.all()
 		answer, err := t.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end))
 		if err == nil {

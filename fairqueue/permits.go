@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -87,7 +88,7 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	record := clientv3.OpTxn(
 		[]clientv3.Cmp{agreed.vacant()},
 		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size), agreement{Slots: q.numbered}.value())}, nil)
-	response, seen, found, err := create(ctx, []*Ticket{t}, len(conditions) > 0, session.Transaction{
+	response, seen, found, err := create(ctx, []*Ticket{t}, len(conditions) > 0, link.Transaction{
 		If:   append(conditions, t.absent()),
 		Then: []clientv3.Op{record, t.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.start},
 	})
@@ -140,7 +141,7 @@ func (t *Ticket) settle(ctx context.Context, sizes []*mvccpb.KeyValue, size int6
 func (q *Queue) fits(ctx context.Context, s *session.Session, weight, size int64) error {
 	folder := q.space.sizes().all()
 	var answer *clientv3.GetResponse
-	err := s.Call(ctx, func(ctx context.Context) (err error) {
+	err := s.Link().Call(ctx, func(ctx context.Context) (err error) {
 		answer, err = s.Client().Get(ctx, folder.first, clientv3.WithRange(folder.end))
 		return err
 	})
@@ -166,7 +167,7 @@ func (t *Ticket) count(ctx context.Context, least int64) error {
 			return err
 		case c.revision < max(least, t.me.revision):
 			if !local {
-				return t.session.WentBack(max(least, t.me.revision), c.revision)
+				return t.session.Link().WentBack(max(least, t.me.revision), c.revision)
 			}
 			local = false
 			continue

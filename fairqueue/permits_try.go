@@ -66,7 +66,7 @@ func (q *Queue) joinPermitsOrLeave(ctx context.Context, s *session.Session, weig
 func (q *Queue) room(ctx context.Context, s *session.Session, weight, size int64) (at int64, err error) {
 	all, agreed := q.space.all(), q.space.sizes().all()
 	var answer *clientv3.TxnResponse
-	err = s.Call(ctx, func(ctx context.Context) (err error) {
+	err = s.Link().Call(ctx, func(ctx context.Context) (err error) {
 		answer, err = s.Client().Txn(ctx).Then(
 			clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)),
 			clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly())).Commit()

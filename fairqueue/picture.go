@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -19,9 +20,9 @@ const sharedLimit = 10 * time.Second
 func (t *Ticket) firstLook(ctx context.Context) error {
 	own := func() error { return t.look(ctx, t.me.revision) }
 	if t.mode == Shared || t.mode == permit { // whose answers have values, or are different ones
-		return t.session.InTurn(ctx, own)
+		return t.session.Link().InTurn(ctx, own)
 	}
-	a, err := session.Gather(ctx, t.session, string(t.queue.space), func(ctx context.Context, callers int) (answer, error) {
+	a, err := link.Gather(ctx, t.session.Link(), string(t.queue.space), func(ctx context.Context, callers int) (answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, sharedLimit)
 		defer cancel()
 		if callers > 1 {
@@ -41,14 +42,14 @@ func (t *Ticket) firstLook(ctx context.Context) error {
 		}
 	}
 	// The answer was too large for this client, say.
-	return t.session.InTurn(ctx, own)
+	return t.session.Link().InTurn(ctx, own)
 }
 
 // readWhole reads all tickets, in order, as of now.
 func (q *Queue) readWhole(ctx context.Context, s *session.Session) (answer, error) {
 	var response *clientv3.GetResponse
 	all := q.space.all()
-	err := s.Call(ctx, func(ctx context.Context) (err error) { // not read: others' are not to wait for this one
+	err := s.Link().Call(ctx, func(ctx context.Context) (err error) { // not read: others' are not to wait for this one
 		response, err = s.Client().Get(ctx, all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly())
 		return err
 	})

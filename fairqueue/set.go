@@ -46,7 +46,7 @@ func (t *Ticket) set(ctx context.Context, value string) error {
 		// Not only on the ticket: an attempt that comes late must not undo what was written since.
 		condition := clientv3.Compare(clientv3.ModRevision(t.me.key), "=", w.last)
 		var answer *clientv3.TxnResponse
-		err := t.session.Call(ctx, func(ctx context.Context) (err error) {
+		err := t.session.Link().Call(ctx, func(ctx context.Context) (err error) {
 			answer, err = t.session.Client().Txn(ctx).If(condition).Then(put).Else(own([]*Ticket{t})...).Commit()
 			return err
 		})

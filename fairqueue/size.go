@@ -117,7 +117,7 @@ func (q *Queue) Resize(ctx context.Context, size int64) error {
 // setSize tries until the size is set; only if there is none, if that is said.
 func (q *Queue) setSize(ctx context.Context, s *session.Session, size int64, ifNone bool) (err error) {
 	for done := false; !done && err == nil; {
-		err = s.Call(ctx, func(ctx context.Context) (err error) {
+		err = s.Link().Call(ctx, func(ctx context.Context) (err error) {
 			done, err = q.resize(ctx, s.Client(), size, ifNone)
 			return err
 		})

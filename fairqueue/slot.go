@@ -8,6 +8,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // slotFolder is beside the queue rather than in it, so that reads of the queue do not bring
@@ -30,7 +32,7 @@ func (t *Ticket) TakeSlot(ctx context.Context) (both *Group, number int, err err
 			t.abandon()
 			return nil, 0, t.failed(denied(t.session, err, t.queue.slots()))
 		}
-		timer := time.NewTimer(around(min(firstPause<<min(failures, 10), longPause) / 4))
+		timer := time.NewTimer(request.Jitter(min(firstPause<<min(failures, 10), longPause) / 4))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

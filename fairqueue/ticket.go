@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -24,7 +25,7 @@ type Ticket struct {
 	// unanswered counts the requests to create the key that were sent and may still
 	// be under way: one may arrive when the ticket has long been given up.
 	unanswered int
-	epoch      *session.Epoch // in which they were sent
+	epoch      *link.Epoch // in which they were sent
 
 	// What the last answer said, for Wait only.
 	verdict verdict
@@ -99,13 +100,13 @@ func (t *Ticket) abandon() {
 
 // discard leaves it to the session to remove the key.
 func (t *Ticket) discard() {
-	t.session.Discard(t.me.key, t.me.revision, t.forget)
+	t.session.Link().Discard(t.me.key, t.me.revision, t.forget)
 }
 
 // forget is for a key that is known to be gone, or never to have been. Its name is free again, unless a
 // request that creates it may still arrive.
 func (t *Ticket) forget() {
-	free := func() { t.session.Free(string(t.queue.space), t.slot) }
+	free := func() { t.session.Link().Free(string(t.queue.space), t.slot) }
 	if t.unanswered > 0 {
 		t.epoch.Doubt(t.me.key, free)
 		return

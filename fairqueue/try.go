@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -52,7 +53,7 @@ func takeFree(ctx context.Context, s *session.Session, places []Place, free []in
 	if !plain || len(conditions) > maxPlaces {
 		return joinOrLeave(ctx, tickets)
 	}
-	_, _, _, err := create(ctx, tickets, true, session.Transaction{If: conditions, Then: then})
+	_, _, _, err := create(ctx, tickets, true, link.Transaction{If: conditions, Then: then})
 	if len(conditions) > len(tickets) && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
 		rename(tickets)
 		return joinOrLeave(ctx, tickets)

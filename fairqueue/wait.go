@@ -170,7 +170,7 @@ func (t *Ticket) look(ctx context.Context, least int64) error {
 				break
 			}
 			if !local {
-				return t.session.WentBack(max(least, t.me.revision), a.revision)
+				return t.session.Link().WentBack(max(least, t.me.revision), a.revision)
 			}
 			local = false
 		}

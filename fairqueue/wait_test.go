@@ -209,7 +209,7 @@ func TestAWatchThatIsNotCreatedIsTriedOnAnotherStream(t *testing.T) {
 	fault := c.LoseRequest("Watch", embedtest.Once())
 	p := stand(t, c, c.Client(t), never)
 	require.Equal(t, 1, fault.Bites())
-	_, stream := p.waiter.Session().WatchContext(context.Background())
+	_, stream := p.waiter.Session().Link().WatchContext(context.Background())
 	require.EqualValues(t, 1, stream)
 	leave(t, p.holder)
 	requireGranted(t, p.waiting)
@@ -330,7 +330,7 @@ func TestASwallowedEventIsFoundByTheNextLook(t *testing.T) {
 	leave(t, p.holder)
 	requireGranted(t, p.waiting)
 	require.Positive(t, fault.Bites())
-	_, stream := p.waiter.Session().WatchContext(context.Background())
+	_, stream := p.waiter.Session().Link().WatchContext(context.Background())
 	require.EqualValues(t, 1, stream, "the stream that has missed an event is not used again")
 }
 

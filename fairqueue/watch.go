@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -106,7 +107,7 @@ func (w *watcher) await(ctx context.Context, o obstacle, seen int64) (news, erro
 	}
 	pause := min(firstPause<<min(w.failures, 10), longPause)
 	w.failures++
-	timer := time.NewTimer(around(pause))
+	timer := time.NewTimer(request.Jitter(pause))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -120,7 +121,7 @@ func (w *watcher) await(ctx context.Context, o obstacle, seen int64) (news, erro
 func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, error) {
 	limit := min(o.patience(firstCreation)<<min(w.failures, 4), longCreation)
 	for {
-		watch, err := w.session.Watch(ctx, limit, o.name(), o.first, o.options()...)
+		watch, err := w.session.Link().Watch(ctx, limit, o.name(), o.first, o.options()...)
 		if err != nil {
 			return news{}, err
 		}
@@ -134,7 +135,7 @@ func (w *watcher) watch(ctx context.Context, o obstacle, seen int64) (news, erro
 }
 
 // listen waits for what watch tells.
-func (w *watcher) listen(ctx context.Context, o obstacle, watch *session.Watch, seen int64) (n news, err error) {
+func (w *watcher) listen(ctx context.Context, o obstacle, watch *link.Watch, seen int64) (n news, err error) {
 	heard := false // of all that the watch has told so far
 	defer func() {
 		if heard {
@@ -160,7 +161,7 @@ func (w *watcher) listen(ctx context.Context, o obstacle, watch *session.Watch, 
 	if watch.Kept {
 		recheck = min(w.recheck, firstCreation) // about when a new one would be given up that does not begin
 	}
-	silence := time.NewTimer(around(recheck))
+	silence := time.NewTimer(request.Jitter(recheck))
 	defer silence.Stop()
 	for {
 		select {
@@ -183,7 +184,7 @@ func (w *watcher) listen(ctx context.Context, o obstacle, watch *session.Watch, 
 }
 
 // mistrust makes the next watch use another stream, and so another endpoint.
-func (w *watcher) mistrust() { w.session.LeaveStream(w.stream) }
+func (w *watcher) mistrust() { w.session.Link().LeaveStream(w.stream) }
 
 // ended finds the end of the obstacle in what a watch tells, and whether it is the last of that.
 func (o obstacle) ended(response clientv3.WatchResponse) (n news, last bool) {
@@ -201,10 +202,8 @@ func (o obstacle) ended(response clientv3.WatchResponse) (n news, last bool) {
 
 // refused reports whether etcd will not change its mind.
 func refused(err error) bool {
-	return session.IsAnswer(err, rpctypes.ErrPermissionDenied) || session.IsAnswer(err, rpctypes.ErrUserEmpty)
+	return request.IsAnswer(err, rpctypes.ErrPermissionDenied) || request.IsAnswer(err, rpctypes.ErrUserEmpty)
 }
-
-func around(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // Lost blocks until the ticket is known to be lost, and returns an error that wraps
 // [session.ErrLost], or until ctx is over, and returns ctx's error. It hears of a deletion of

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // What comes after the end, in the same answer, is heard by nobody: a watch that told it is not kept.
@@ -43,7 +45,7 @@ func TestTheLongestRecheckIsNotAtOnce(t *testing.T) {
 	w := (&Ticket{queue: q}).watcher()
 	for _, length := range []int64{0, 2000, math.MaxInt64} {
 		for range 100 {
-			require.Greater(t, around(obstacle{length: length}.patience(w.recheck)), time.Hour)
+			require.Greater(t, request.Jitter(obstacle{length: length}.patience(w.recheck)), time.Hour)
 		}
 	}
 }

@@ -12,11 +12,12 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
 // likely are removals that are expected to succeed, which read something as well.
-func likely(f *fake, s *session.Session, prefix string, n, reads int) []session.Transaction {
+func likely(f *fake, s *session.Session, prefix string, n, reads int) []link.Transaction {
 	all := removals(f, s, prefix, n)
 	for i := range all {
 		all[i].Else, all[i].Likely = nil, true
@@ -30,9 +31,9 @@ func likely(f *fake, s *session.Session, prefix string, n, reads int) []session.
 
 // together commits all in one request, or what becomes of it, and returns their results and those
 // requests.
-func together(t *testing.T, f *fake, s *session.Session, all []session.Transaction) ([]*committing, []*etcdserverpb.TxnRequest) {
+func together(t *testing.T, f *fake, s *session.Session, all []link.Transaction) ([]*committing, []*etcdserverpb.TxnRequest) {
 	f.set(func(f *fake) { f.txn = late(10 * time.Millisecond) })
-	before := len(f.requests()) + session.AloneLimit
+	before := len(f.requests()) + link.AloneLimit
 	wait := busy(f, s)
 	results, waitForAll := commits(context.Background(), s, all...)
 	wait()
@@ -116,17 +117,17 @@ func TestWhatMayFailDoesNotConcernTheOthers(t *testing.T) {
 
 // etcd counts comparisons and operations, on the way to each transaction within.
 func TestARequestStaysBelowEtcdsLimitOfOperations(t *testing.T) {
-	nested := func(all []session.Transaction) {
+	nested := func(all []link.Transaction) {
 		for i := range all {
 			inner := clientv3.OpTxn(all[i].If, all[i].Then, nil)
 			all[i].Then = []clientv3.Op{clientv3.OpTxn(nil, []clientv3.Op{inner, inner}, nil)}
 		}
 	}
-	tests := map[string]func(all []session.Transaction){
-		"alike":                   func([]session.Transaction) {},
+	tests := map[string]func(all []link.Transaction){
+		"alike":                   func([]link.Transaction) {},
 		"with transactions":       nested,
-		"one with, that may fail": func(all []session.Transaction) { nested(all[:1]); all[0].Likely = false },
-		"the last is large":       func(all []session.Transaction) { all[63].Then = slices.Repeat(all[63].Then, 60/len(all[63].Then)) },
+		"one with, that may fail": func(all []link.Transaction) { nested(all[:1]); all[0].Likely = false },
+		"the last is large":       func(all []link.Transaction) { all[63].Then = slices.Repeat(all[63].Then, 60/len(all[63].Then)) },
 	}
 	for name, change := range tests {
 		for _, reads := range []int{0, 1, 2, 5} {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -64,7 +65,7 @@ func TestCallTriesAgainWhatMayPassAndReturnsTheRest(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
 				s := open(t, f)
 				calls := 0
-				err := s.Call(context.Background(), func(context.Context) error {
+				err := s.Link().Call(context.Background(), func(context.Context) error {
 					if calls++; calls <= 3 {
 						return answer.err
 					}
@@ -100,11 +101,11 @@ func TestAnswersAreJudgedAlikeHoweverTheyAreWrapped(t *testing.T) {
 			forms["a longer status"] = status.Error(said.Code(), "proxy: "+said.Message())
 		}
 		for form, err := range forms {
-			require.Equal(t, answer.passing, session.Passing(err), "%s, %s", name, form)
-			require.Equal(t, answer.doubtful, session.Doubtful(err), "%s, %s", name, form)
+			require.Equal(t, answer.passing, request.Passing(err), "%s, %s", name, form)
+			require.Equal(t, answer.doubtful, request.Doubtful(err), "%s, %s", name, form)
 		}
 	}
-	require.False(t, session.Passing(nil))
+	require.False(t, request.Passing(nil))
 }
 
 func TestAnAnswerIsKnownInWhicheverForm(t *testing.T) {
@@ -115,25 +116,25 @@ func TestAnAnswerIsKnownInWhicheverForm(t *testing.T) {
 		"a wrapped status": fmt.Errorf("wrapped: %w", rpctypes.ErrGRPCPermissionDenied),
 		"of a watch":       status.Error(codes.FailedPrecondition, rpctypes.ErrGRPCPermissionDenied.Error()),
 	} {
-		require.True(t, session.IsAnswer(err, rpctypes.ErrPermissionDenied), name)
-		require.True(t, session.IsAnswer(err, rpctypes.ErrGRPCPermissionDenied), name)
-		require.False(t, session.IsAnswer(err, rpctypes.ErrUserEmpty), name)
+		require.True(t, request.IsAnswer(err, rpctypes.ErrPermissionDenied), name)
+		require.True(t, request.IsAnswer(err, rpctypes.ErrGRPCPermissionDenied), name)
+		require.False(t, request.IsAnswer(err, rpctypes.ErrUserEmpty), name)
 	}
-	require.False(t, session.IsAnswer(nil, rpctypes.ErrUserEmpty))
-	require.False(t, session.IsAnswer(errors.New(rpctypes.ErrUserEmpty.Error()), rpctypes.ErrUserEmpty), "not etcd's")
+	require.False(t, request.IsAnswer(nil, rpctypes.ErrUserEmpty))
+	require.False(t, request.IsAnswer(errors.New(rpctypes.ErrUserEmpty.Error()), rpctypes.ErrUserEmpty), "not etcd's")
 }
 
 // R1
 func TestDoubtfulWritesAreThoseThatMayHaveBeenApplied(t *testing.T) {
 	for name, answer := range answers {
-		require.Equal(t, answer.doubtful, session.Doubtful(answer.err), name)
-		require.Equal(t, answer.doubtful, session.Doubtful(fmt.Errorf("wrapped: %w", answer.err)), name)
+		require.Equal(t, answer.doubtful, request.Doubtful(answer.err), name)
+		require.Equal(t, answer.doubtful, request.Doubtful(fmt.Errorf("wrapped: %w", answer.err)), name)
 	}
-	require.False(t, session.Doubtful(nil))
-	require.True(t, session.Doubtful(context.Canceled))
-	require.True(t, session.Doubtful(context.DeadlineExceeded))
-	require.True(t, session.Doubtful(session.ErrClosed))
-	require.True(t, session.Doubtful(session.ErrLost))
+	require.False(t, request.Doubtful(nil))
+	require.True(t, request.Doubtful(context.Canceled))
+	require.True(t, request.Doubtful(context.DeadlineExceeded))
+	require.True(t, request.Doubtful(session.ErrClosed))
+	require.True(t, request.Doubtful(session.ErrLost))
 }
 
 // The cause of a context is whatever its maker says, as with the context of a hold on another session.
@@ -144,7 +145,7 @@ func TestTheCauseOfAContextIsNoNewsOfTheLease(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cancel(fmt.Errorf("another session is over: %w", rpctypes.ErrLeaseNotFound))
 		require.ErrorIs(t, s.Renew(ctx), context.Canceled)
-		_, _, err := s.Commit(ctx, removal("a", 1))
+		_, _, err := s.Link().Commit(ctx, removal("a", 1))
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, s.Err())
 	})
@@ -159,7 +160,7 @@ func TestRefusalAfterASilentAttemptIsStillDoubtful(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 				defer cancel()
 				calls := 0
-				err := s.Call(ctx, func(ctx context.Context) error {
+				err := s.Link().Call(ctx, func(ctx context.Context) error {
 					if calls++; calls == 1 {
 						<-ctx.Done()
 						return ctx.Err()
@@ -167,7 +168,7 @@ func TestRefusalAfterASilentAttemptIsStillDoubtful(t *testing.T) {
 					return last
 				})
 				require.ErrorIs(t, err, last)
-				require.True(t, session.Doubtful(err))
+				require.True(t, request.Doubtful(err))
 			})
 		})
 	}
@@ -178,9 +179,9 @@ func TestRefusalsAloneAreNotDoubtful(t *testing.T) {
 		s := open(t, f)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		err := s.Call(ctx, func(context.Context) error { return rpctypes.ErrTooManyRequests })
+		err := s.Link().Call(ctx, func(context.Context) error { return rpctypes.ErrTooManyRequests })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.False(t, session.Doubtful(err))
+		require.False(t, request.Doubtful(err))
 	})
 }
 
@@ -188,7 +189,7 @@ func TestAttemptsGetMoreAndMoreTime(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
 		var given []time.Duration
-		err := s.Call(context.Background(), func(ctx context.Context) error {
+		err := s.Link().Call(context.Background(), func(ctx context.Context) error {
 			if len(given) == 6 {
 				return nil
 			}
@@ -210,7 +211,7 @@ func TestCallPausesBetweenRefusedAttempts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		calls := 0
-		_ = s.Call(ctx, func(context.Context) error {
+		_ = s.Link().Call(ctx, func(context.Context) error {
 			calls++
 			return rpctypes.ErrTooManyRequests
 		})
@@ -227,7 +228,7 @@ func TestCallReturnsWithItsContextAndSaysHowItEnded(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
 			start := time.Now()
-			err := s.Call(ctx, silent)
+			err := s.Link().Call(ctx, silent)
 			require.Equal(t, 2*time.Second, time.Since(start))
 			require.EqualError(t, err, "context deadline exceeded")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -242,7 +243,7 @@ func TestCallReturnsWithItsContextAndSaysHowItEnded(t *testing.T) {
 			cause := errors.New("the user left")
 			defer time.AfterFunc(1500*time.Millisecond, func() { cancel(cause) }).Stop()
 			start := time.Now()
-			err := s.Call(ctx, silent)
+			err := s.Link().Call(ctx, silent)
 			require.Equal(t, 1500*time.Millisecond, time.Since(start))
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, cause)
@@ -254,7 +255,7 @@ func TestCallReturnsWithItsContextAndSaysHowItEnded(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			start := time.Now()
-			err := s.Call(ctx, func(context.Context) error { return rpctypes.ErrTooManyRequests })
+			err := s.Link().Call(ctx, func(context.Context) error { return rpctypes.ErrTooManyRequests })
 			require.Equal(t, 10*time.Second, time.Since(start))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorIs(t, err, rpctypes.ErrTooManyRequests)
@@ -275,7 +276,7 @@ func TestCallEndsWithTheSession(t *testing.T) {
 			f.renew = lost
 			s := open(t, f)
 			deadline := s.Deadline()
-			require.ErrorIs(t, s.Call(context.Background(), silent), session.ErrLost)
+			require.ErrorIs(t, s.Link().Call(context.Background(), silent), session.ErrLost)
 			require.Equal(t, deadline, time.Now())
 		})
 	})
@@ -290,7 +291,7 @@ func TestCallEndsWithTheSession(t *testing.T) {
 				}
 			})
 			start := time.Now()
-			require.ErrorIs(t, s.Call(context.Background(), silent), session.ErrClosed)
+			require.ErrorIs(t, s.Link().Call(context.Background(), silent), session.ErrClosed)
 			require.Equal(t, time.Second, time.Since(start))
 			closing.Wait()
 		})
@@ -299,7 +300,7 @@ func TestCallEndsWithTheSession(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			s := open(t, f)
 			require.NoError(t, s.Close(context.Background()))
-			err := s.Call(context.Background(), func(context.Context) error {
+			err := s.Link().Call(context.Background(), func(context.Context) error {
 				t.Error("a request was made")
 				return nil
 			})

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -18,17 +19,17 @@ func TestASessionIsLostWhenItsClientIsClosed(t *testing.T) {
 	s, err := session.New(t.Context(), client, session.WithTTL(time.Hour))
 	require.NoError(t, err)
 	waiting := make(chan error, 1)
-	w, err := s.Watch(t.Context(), time.Minute, "", "key")
+	w, err := s.Link().Watch(t.Context(), time.Minute, "", "key")
 	require.NoError(t, err)
 	go func() {
 		for range w.Events {
 		}
-		waiting <- s.Call(context.Background(), silent)
+		waiting <- s.Link().Call(context.Background(), silent)
 	}()
 
-	require.NoError(t, session.CheckClient(client))
+	require.NoError(t, request.CheckClient(client))
 	require.NoError(t, client.Close())
-	require.EqualError(t, session.CheckClient(client), "the client was closed")
+	require.EqualError(t, request.CheckClient(client), "the client was closed")
 	<-s.Done()
 	require.ErrorIs(t, s.Err(), session.ErrLost)
 	require.ErrorContains(t, s.Err(), "the client was closed")
@@ -48,7 +49,7 @@ func TestASessionOutlastsTheContextThatItsClientWasMadeWith(t *testing.T) {
 	cancel()
 	require.NoError(t, s.Renew(t.Context()))
 	require.NoError(t, s.Err())
-	require.NoError(t, session.CheckClient(client))
+	require.NoError(t, request.CheckClient(client))
 	require.NoError(t, client.Close())
 	<-s.Done()
 	require.ErrorContains(t, s.Err(), "the client was closed")

@@ -15,12 +15,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
 // removal deletes a key if it is the one of that revision, and otherwise reads it.
-func removal(key string, revision int64) session.Transaction {
-	return session.Transaction{
+func removal(key string, revision int64) link.Transaction {
+	return link.Transaction{
 		If:   []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", revision)},
 		Then: []clientv3.Op{clientv3.OpDelete(key)},
 		Else: []clientv3.Op{clientv3.OpGet(key)},
@@ -56,14 +58,14 @@ type committing struct {
 
 // commits starts a Commit for each of the transactions, one after the other, and returns what
 // becomes of them once wait has returned.
-func commits(ctx context.Context, s *session.Session, all ...session.Transaction) (results []*committing, wait func()) {
+func commits(ctx context.Context, s *session.Session, all ...link.Transaction) (results []*committing, wait func()) {
 	var working sync.WaitGroup
 	for _, t := range all {
 		c := &committing{}
 		results = append(results, c)
 		start := time.Now()
 		working.Go(func() {
-			c.answer, c.doubts, c.err = s.Commit(ctx, t)
+			c.answer, c.doubts, c.err = s.Link().Commit(ctx, t)
 			c.took = time.Since(start)
 		})
 		synctest.Wait() // the next one comes later
@@ -71,7 +73,7 @@ func commits(ctx context.Context, s *session.Session, all ...session.Transaction
 	return results, working.Wait
 }
 
-func removals(f *fake, s *session.Session, prefix string, n int) (all []session.Transaction) {
+func removals(f *fake, s *session.Session, prefix string, n int) (all []link.Transaction) {
 	for i := range n {
 		key := fmt.Sprintf("%s%d", prefix, i)
 		all = append(all, removal(key, f.put(key, s.Lease())))
@@ -81,7 +83,7 @@ func removals(f *fake, s *session.Session, prefix string, n int) (all []session.
 
 // busy has as many requests under way as there can be before others collect.
 func busy(f *fake, s *session.Session) (wait func()) {
-	_, wait = commits(context.Background(), s, removals(f, s, "busy", session.AloneLimit)...)
+	_, wait = commits(context.Background(), s, removals(f, s, "busy", link.AloneLimit)...)
 	return wait
 }
 
@@ -109,7 +111,7 @@ func TestWhatComesWhileRequestsAreUnderWayGoesOutTogether(t *testing.T) {
 		results, waitForAll := commits(context.Background(), s, all...)
 		wait()
 		waitForAll()
-		require.Equal(t, [][]string{{"a0", "a1", "a2"}}, f.sent()[session.AloneLimit:])
+		require.Equal(t, [][]string{{"a0", "a1", "a2"}}, f.sent()[link.AloneLimit:])
 		for i, r := range results {
 			require.NoError(t, r.err)
 			require.Equal(t, 100*time.Millisecond, r.took)
@@ -138,7 +140,7 @@ func TestTransactionsThatMustStayApartDo(t *testing.T) {
 		for _, r := range results {
 			require.NoError(t, r.err)
 		}
-		require.Equal(t, [][]string{{"a0"}, {"a3", "a1", "a2"}, {"a5", "a4"}}, f.sent()[session.AloneLimit:],
+		require.Equal(t, [][]string{{"a0"}, {"a3", "a1", "a2"}, {"a5", "a4"}}, f.sent()[link.AloneLimit:],
 			"nobody waits for one to stay apart from; those without such a reason come first, the others in order")
 	})
 }
@@ -200,7 +202,7 @@ func TestARequestCarriesAtMost64Transactions(t *testing.T) {
 			require.NoError(t, r.err)
 		}
 		var sizes []int
-		for _, keys := range f.sent()[session.AloneLimit:] {
+		for _, keys := range f.sent()[link.AloneLimit:] {
 			sizes = append(sizes, len(keys))
 		}
 		require.ElementsMatch(t, []int{64, 64, 22}, sizes)
@@ -218,7 +220,7 @@ func TestAsManyAsAreUnderWayNeedNotWaitForThem(t *testing.T) {
 				return late(30*time.Millisecond+later)(ctx, do)
 			}
 		})
-		n := session.AloneLimit
+		n := link.AloneLimit
 		wait := busy(f, s)
 		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", n)...)
 		require.Len(t, f.sent(), n, "the first of those under way is the first to end")
@@ -295,7 +297,7 @@ func TestNobodyWaitsLongForASilentRequest(t *testing.T) {
 			require.NoError(t, r.err)
 			require.Equal(t, 100*time.Millisecond, r.took)
 		}
-		require.Equal(t, [][]string{{"a0", "a1", "a2"}}, f.sent()[session.AloneLimit:])
+		require.Equal(t, [][]string{{"a0", "a1", "a2"}}, f.sent()[link.AloneLimit:])
 
 		// What has not been answered for long is not going to be in a moment.
 		results, waitForAll = commits(context.Background(), s, removals(f, s, "b", 3)...)
@@ -330,7 +332,7 @@ func TestARefusalIsOnlyForTheOneItIsMeantFor(t *testing.T) {
 				waitForAll()
 				require.NoError(t, results[0].err)
 				require.ErrorIs(t, results[1].err, answer)
-				require.False(t, session.Doubtful(results[1].err))
+				require.False(t, request.Doubtful(results[1].err))
 				require.NoError(t, results[2].err)
 			})
 		})
@@ -401,8 +403,8 @@ func TestWhoGivesUpBeforeTheRequestIsSentKnows(t *testing.T) {
 		all := removals(f, s, "a", 2)
 		doubts := make(chan bool, 1)
 		go func() {
-			_, n, err := s.Commit(ctx, all[0])
-			doubts <- n > 0 || session.Doubtful(err)
+			_, n, err := s.Link().Commit(ctx, all[0])
+			doubts <- n > 0 || request.Doubtful(err)
 		}()
 		synctest.Wait()
 		results, waitForAll := commits(context.Background(), s, all[1])
@@ -411,7 +413,7 @@ func TestWhoGivesUpBeforeTheRequestIsSentKnows(t *testing.T) {
 		wait()
 		waitForAll()
 		require.NoError(t, results[0].err)
-		require.Equal(t, [][]string{{"a1"}}, f.sent()[session.AloneLimit:])
+		require.Equal(t, [][]string{{"a1"}}, f.sent()[link.AloneLimit:])
 		require.True(t, f.exists("a0"))
 	})
 }
@@ -425,7 +427,7 @@ func TestWhoGivesUpUnderWayIsInDoubtAndTheOthersAreNotHurt(t *testing.T) {
 		all := removals(f, s, "a", 2)
 		doubts := make(chan error, 1)
 		go func() {
-			_, _, err := s.Commit(ctx, all[0])
+			_, _, err := s.Link().Commit(ctx, all[0])
 			doubts <- err
 		}()
 		results, waitForAll := commits(context.Background(), s, all[1])
@@ -434,7 +436,7 @@ func TestWhoGivesUpUnderWayIsInDoubtAndTheOthersAreNotHurt(t *testing.T) {
 		cancel()
 		err := <-doubts
 		require.ErrorIs(t, err, context.Canceled)
-		require.True(t, session.Doubtful(err))
+		require.True(t, request.Doubtful(err))
 		waitForAll()
 		require.NoError(t, results[0].err)
 		require.Equal(t, 100*time.Millisecond, results[0].took)
@@ -488,7 +490,7 @@ func TestWhatEtcdHadNoSpaceForMayHaveBeenDone(t *testing.T) {
 				if next == nil {
 					require.False(t, r.answer.Succeeded, "the first attempt did it")
 				} else {
-					require.True(t, session.Doubtful(r.err))
+					require.True(t, request.Doubtful(r.err))
 				}
 			}
 		})
@@ -497,7 +499,7 @@ func TestWhatEtcdHadNoSpaceForMayHaveBeenDone(t *testing.T) {
 
 // R2: the lease is gone, which says nothing about what was under way.
 func TestTheLossOfTheSessionLeavesInDoubtWhatWasUnderWay(t *testing.T) {
-	for _, others := range []int{0, session.AloneLimit} {
+	for _, others := range []int{0, link.AloneLimit} {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			s := open(t, f)
 			f.set(func(f *fake) { f.txn = unheard })
@@ -510,7 +512,7 @@ func TestTheLossOfTheSessionLeavesInDoubtWhatWasUnderWay(t *testing.T) {
 			for _, r := range results {
 				require.ErrorIs(t, r.err, session.ErrLost)
 				require.Equal(t, 1, r.doubts)
-				require.True(t, session.Doubtful(r.err))
+				require.True(t, request.Doubtful(r.err))
 			}
 			wait()
 		})
@@ -531,11 +533,11 @@ func TestAnAttemptThatWasNotSentLeavesTheDoubtOfAnEarlierOne(t *testing.T) {
 		waitForAll()
 		require.ErrorIs(t, results[0].err, session.ErrClosed)
 		require.Positive(t, results[0].doubts)
-		require.True(t, session.Doubtful(results[0].err))
-		_, doubts, err := s.Commit(context.Background(), removals(f, s, "b", 1)[0])
+		require.True(t, request.Doubtful(results[0].err))
+		_, doubts, err := s.Link().Commit(context.Background(), removals(f, s, "b", 1)[0])
 		require.ErrorIs(t, err, session.ErrClosed)
 		require.Zero(t, doubts)
-		require.False(t, session.Doubtful(err), "nothing is sent after the end")
+		require.False(t, request.Doubtful(err), "nothing is sent after the end")
 		wait()
 	})
 }
@@ -547,7 +549,7 @@ func TestTheEndOfTheSessionEndsACommitOnItsOwn(t *testing.T) {
 		wait := busy(f, s)
 		result := make(chan error, 1)
 		go func() {
-			_, _, err := s.Commit(context.Background(), removals(f, s, "a", 1)[0])
+			_, _, err := s.Link().Commit(context.Background(), removals(f, s, "a", 1)[0])
 			result <- err
 		}()
 		synctest.Wait()
@@ -569,6 +571,6 @@ func TestTheEndOfTheSessionEndsThoseWhoWait(t *testing.T) {
 		for _, r := range results {
 			require.ErrorIs(t, r.err, session.ErrClosed)
 		}
-		require.Len(t, f.sent(), session.AloneLimit, "the others were never sent")
+		require.Len(t, f.sent(), link.AloneLimit, "the others were never sent")
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -114,7 +115,7 @@ func TestErrorOfACallTellsThatTheConnectionIsBroken(t *testing.T) {
 	}{
 		{"renew", s.Renew},
 		{"write", func(ctx context.Context) error {
-			_, _, err := s.Commit(ctx, session.Transaction{Then: []clientv3.Op{clientv3.OpPut("key", "")}})
+			_, _, err := s.Link().Commit(ctx, link.Transaction{Then: []clientv3.Op{clientv3.OpPut("key", "")}})
 			return err
 		}},
 		{"close", s.Close}, // last, since nothing works after it

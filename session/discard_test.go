@@ -35,11 +35,11 @@ func TestDiscardDeletesTheKeyAndTellsOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
 		var gone atomic.Int64
-		s.Discard("key", f.put("key", s.Lease()), func() { gone.Add(1) })
+		s.Link().Discard("key", f.put("key", s.Lease()), func() { gone.Add(1) })
 		synctest.Wait()
 		require.False(t, f.exists("key"))
 		require.EqualValues(t, 1, gone.Load())
-		require.Zero(t, s.Unsettled())
+		require.Zero(t, s.Link().Unsettled())
 		time.Sleep(time.Hour)
 		require.EqualValues(t, 1, gone.Load())
 		require.Len(t, f.requests(), 1)
@@ -54,7 +54,7 @@ func TestDiscardLeavesALaterKeyOfThatNameAlone(t *testing.T) {
 		old := f.put("key", s.Lease())
 		f.put("key", s.Lease())
 		gone := make(chan struct{})
-		s.Discard("key", old, func() { close(gone) })
+		s.Link().Discard("key", old, func() { close(gone) })
 		<-gone
 		require.True(t, f.exists("key"))
 	})
@@ -74,7 +74,7 @@ func TestDiscardTriesUntilItIsConfirmed(t *testing.T) {
 				f.txn = trouble
 				s := open(t, f)
 				var gone atomic.Bool
-				s.Discard("key", f.put("key", s.Lease()), func() { gone.Store(true) })
+				s.Link().Discard("key", f.put("key", s.Lease()), func() { gone.Store(true) })
 				time.Sleep(time.Minute)
 				require.False(t, gone.Load())
 				attempts := len(f.requests())
@@ -84,7 +84,7 @@ func TestDiscardTriesUntilItIsConfirmed(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				require.True(t, gone.Load())
 				require.False(t, f.exists("key"))
-				require.Zero(t, s.Unsettled())
+				require.Zero(t, s.Link().Unsettled())
 			})
 		})
 	}
@@ -97,7 +97,7 @@ func TestManyKeysGoInFewTransactions(t *testing.T) {
 		var gone atomic.Int64
 		for n := range 200 {
 			key := fmt.Sprint("key", n)
-			s.Discard(key, f.put(key, s.Lease()), func() { gone.Add(1) })
+			s.Link().Discard(key, f.put(key, s.Lease()), func() { gone.Add(1) })
 		}
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 200, gone.Load())
@@ -123,7 +123,7 @@ func TestKeyThatMayNotBeTouchedDoesNotKeepTheOthers(t *testing.T) {
 		var gone atomic.Int64
 		for n := range 5 {
 			key := fmt.Sprint("key", n)
-			s.Discard(key, f.put(key, s.Lease()), func() { gone.Add(1) })
+			s.Link().Discard(key, f.put(key, s.Lease()), func() { gone.Add(1) })
 		}
 		close(handedOver)
 		synctest.Wait()
@@ -144,7 +144,7 @@ func TestRemovalsThatFailAreLoggedOnceASecond(t *testing.T) {
 		f.set(func(f *fake) { f.txn = refused(rpctypes.ErrCorrupt) })
 		for n := range 50 {
 			key := fmt.Sprint("key", n)
-			s.Discard(key, f.put(key, s.Lease()), func() {})
+			s.Link().Discard(key, f.put(key, s.Lease()), func() {})
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()

@@ -21,13 +21,7 @@
 //  5. Every request has a deadline of its own and is tried again, on another
 //     endpoint if there is one, for as long as the caller's context and the
 //     session last.
-//  6. Keys handed to Discard are removed in the background until that is
-//     confirmed or the lease is over.
-//  7. A name handed to Epoch.Doubt is free again only when no request that was sent before can create its
-//     key any more. What a doubt costs ends with it.
-//  8. Calls that have given up do not pile up: while 128 or more have left a request, a removal or a
-//     doubt that is not over, Admit lets no other call begin.
-//  9. A session is lost as soon as an answer shows that etcd went back, as after a restore from a backup:
+//  6. A session is lost as soon as an answer shows that etcd went back, as after a restore from a backup:
 //     another cluster answers, or the quorum shows a lower revision than an answer that came before the
 //     request was sent. Each renewal compares. A member that is behind ends no session.
 //
@@ -67,16 +61,12 @@
 //
 // Creating a session takes one request, an idle session one per TTL/3, closing
 // it one. There is one goroutine per session; others exist only while a Keeper creates it, while a renewal is under
-// way, about ten of them if no attempt is answered, for each request of [Session.Commit], while there are
-// keys to discard, and for [Gather]. [Session.Commit] has transactions, or reads, of several goroutines share
-// a request while others are under way. Watches share one stream; with a password it stays open until
+// way, about ten of them if no attempt is answered, and while the queues share requests or remove keys.
+// Watches share one stream; with a password it stays open until
 // the session ends, held by a watch and a goroutine.
 //
 // A renewal whose answer shows a lower revision than is known, as from a member that is behind, costs a
 // transaction that changes nothing: one raft entry.
-//
-// A request that was not answered leaves a doubt, which costs one write and one deletion; doubts that
-// arise meanwhile share the next two. See [Epoch].
 //
 // An attempt at a renewal is one call on the client's connection, not through the client's Lease. So
 // a client with a password does not authenticate for it, and it keeps no stream open. Behind etcd's

@@ -13,17 +13,19 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
 const epochKey = "!/epoch"
 
 // creation creates key in the session's epoch.
-func creation(s *session.Session, key string) session.Transaction {
-	return session.Transaction{
+func creation(s *session.Session, key string) link.Transaction {
+	return link.Transaction{
 		If:     []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
 		Then:   []clientv3.Op{clientv3.OpPut(key, "", clientv3.WithLease(s.Lease()))},
-		Epoch:  s.Epoch(epochKey),
+		Epoch:  s.Link().Epoch(epochKey),
 		Likely: true,
 	}
 }
@@ -59,7 +61,7 @@ func TestARequestOfAnEarlierEpochCreatesNothing(t *testing.T) {
 				cancel()
 				wait()
 				freed := make(chan struct{})
-				s.Epoch(epochKey).Doubt("key", func() { close(freed) })
+				s.Link().Epoch(epochKey).Doubt("key", func() { close(freed) })
 				<-freed
 				requests := len(f.requests())
 				time.Sleep(silent)
@@ -68,7 +70,7 @@ func TestARequestOfAnEarlierEpochCreatesNothing(t *testing.T) {
 				synctest.Wait()
 				require.False(t, f.exists("key"))
 
-				_, _, err := s.Commit(context.Background(), creation(s, "key"))
+				_, _, err := s.Link().Commit(context.Background(), creation(s, "key"))
 				require.NoError(t, err)
 				require.True(t, f.exists("key"), "a later request does")
 			})
@@ -83,13 +85,13 @@ func TestADoubtRemovesWhatHasBeenCreated(t *testing.T) {
 		f.put("theirs", s.Lease()+1)
 		var freed atomic.Int64
 		for _, key := range []string{"key", "theirs", "nothing"} {
-			s.Epoch(epochKey).Doubt(key, func() { freed.Add(1) })
+			s.Link().Epoch(epochKey).Doubt(key, func() { freed.Add(1) })
 		}
 		synctest.Wait()
 		require.EqualValues(t, 3, freed.Load())
 		require.False(t, f.exists("key"))
 		require.True(t, f.exists("theirs"))
-		require.Zero(t, s.Unsettled())
+		require.Zero(t, s.Link().Unsettled())
 	})
 }
 
@@ -128,10 +130,10 @@ func TestALateRemovalLeavesANewerKeyAlone(t *testing.T) {
 					}
 				})
 				freed := make(chan struct{})
-				s.Epoch(epochKey).Doubt("key", func() { close(freed) })
+				s.Link().Epoch(epochKey).Doubt("key", func() { close(freed) })
 				<-freed
 				require.False(t, f.exists("key"))
-				_, _, err := s.Commit(context.Background(), creation(s, "key"))
+				_, _, err := s.Link().Commit(context.Background(), creation(s, "key"))
 				require.NoError(t, err)
 				require.True(t, f.exists("key"))
 				close(release)
@@ -149,7 +151,7 @@ func TestManyDoubtsEndInFewRequests(t *testing.T) {
 		f.set(func(f *fake) { f.txn = late(500 * time.Millisecond) })
 		var freed atomic.Int64
 		for n := range 200 {
-			s.Epoch(epochKey).Doubt(fmt.Sprint("key", n), func() { freed.Add(1) })
+			s.Link().Epoch(epochKey).Doubt(fmt.Sprint("key", n), func() { freed.Add(1) })
 		}
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 200, freed.Load())
@@ -174,7 +176,7 @@ func TestADoubtLastsUntilItsEndIsConfirmed(t *testing.T) {
 				s := open(t, f)
 				f.put("key", s.Lease())
 				var freed atomic.Bool
-				s.Epoch(epochKey).Doubt("key", func() { freed.Store(true) })
+				s.Link().Epoch(epochKey).Doubt("key", func() { freed.Store(true) })
 				time.Sleep(time.Minute)
 				require.False(t, freed.Load())
 				f.set(func(f *fake) { f.txn = nil })
@@ -199,9 +201,9 @@ func TestADeniedEpochMakesWayForTheNextKey(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.decide = deny
 		s := open(t, f)
-		first := s.Epoch(epochKey, "second")
+		first := s.Link().Epoch(epochKey, "second")
 		require.True(t, first.Denies(context.Background()))
-		second := s.Epoch(epochKey, "second")
+		second := s.Link().Epoch(epochKey, "second")
 		require.NotSame(t, first, second)
 		require.True(t, first.Denies(context.Background()), "a call that was refused at the same time makes way as well")
 		require.False(t, second.Denies(context.Background()))
@@ -224,7 +226,7 @@ func TestWithoutAnEpochANameIsObserved(t *testing.T) {
 					return nil
 				}
 				s := open(t, f)
-				s.Epoch(epochKey).Doubt("key", func() { t.Error("confirmed what cannot be known") })
+				s.Link().Epoch(epochKey).Doubt("key", func() { t.Error("confirmed what cannot be known") })
 				time.Sleep(after)
 				before := len(f.requests())
 				time.Sleep(time.Minute)
@@ -235,7 +237,7 @@ func TestWithoutAnEpochANameIsObserved(t *testing.T) {
 				f.put("key", s.Lease()+1)
 				time.Sleep(time.Minute)
 				require.True(t, f.exists("key"), "somebody else's")
-				require.Zero(t, s.Unsettled(), "calls do not wait for what cannot end")
+				require.Zero(t, s.Link().Unsettled(), "calls do not wait for what cannot end")
 			})
 		})
 	}
@@ -246,18 +248,18 @@ func TestADeletedEpochIsFollowedByANewOne(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
 		freed := make(chan struct{})
-		e := s.Epoch(epochKey)
+		e := s.Link().Epoch(epochKey)
 		e.Doubt("key", func() { close(freed) })
 		<-freed
 		f.set(func(f *fake) { delete(f.keys, epochKey) })
 		before := e.Now()
-		answer, _, err := s.Commit(context.Background(), creation(s, "key"))
+		answer, _, err := s.Link().Commit(context.Background(), creation(s, "key"))
 		require.NoError(t, err)
 		require.False(t, answer.Succeeded)
 		moved, err := e.Moved(context.Background(), before, &etcdserverpb.RangeResponse{})
 		require.NoError(t, err)
 		require.True(t, moved)
-		answer, _, err = s.Commit(context.Background(), creation(s, "key"))
+		answer, _, err = s.Link().Commit(context.Background(), creation(s, "key"))
 		require.NoError(t, err)
 		require.True(t, answer.Succeeded)
 	})
@@ -269,7 +271,7 @@ func TestAnAnswerThatComesLateIsTold(t *testing.T) {
 		t.Run(answered.String(), func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
 				s := open(t, f)
-				s.ShareAll()
+				s.Link().ShareAll()
 				f.set(func(f *fake) { f.txn = late(answered) })
 				told := make(chan error, 1)
 				mine := creation(s, "key")
@@ -282,17 +284,17 @@ func TestAnAnswerThatComesLateIsTold(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 				defer cancel()
 				start := time.Now()
-				_, doubts, err := s.Commit(ctx, mine)
+				_, doubts, err := s.Link().Commit(ctx, mine)
 				require.Equal(t, 30*time.Millisecond, time.Since(start))
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.True(t, session.InFlight(err))
-				require.True(t, session.Doubtful(err))
+				require.True(t, request.IsInFlight(err))
+				require.True(t, request.Doubtful(err))
 				require.Zero(t, doubts)
-				require.Equal(t, 1, s.Unsettled())
+				require.Equal(t, 1, s.Link().Unsettled())
 				err = <-told
 				require.Equal(t, answered > time.Second, err != nil, "within a second")
 				synctest.Wait()
-				require.Zero(t, s.Unsettled())
+				require.Zero(t, s.Link().Unsettled())
 			})
 		})
 	}
@@ -302,7 +304,7 @@ func TestAnAnswerThatComesLateIsTold(t *testing.T) {
 func TestALateAnswerComesWithTheDoubtsBeforeIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		s.ShareAll()
+		s.Link().ShareAll()
 		var attempts atomic.Int64
 		ctx, cancel := context.WithCancel(context.Background())
 		f.set(func(f *fake) {
@@ -317,8 +319,8 @@ func TestALateAnswerComesWithTheDoubtsBeforeIt(t *testing.T) {
 		told := make(chan int, 1)
 		mine := creation(s, "key")
 		mine.Late = func(_ *clientv3.TxnResponse, doubts int, _ error) { told <- doubts }
-		_, doubts, err := s.Commit(ctx, mine)
-		require.True(t, session.InFlight(err))
+		_, doubts, err := s.Link().Commit(ctx, mine)
+		require.True(t, request.IsInFlight(err))
 		require.Equal(t, 2, doubts)
 		require.Equal(t, 2, <-told)
 	})
@@ -330,7 +332,7 @@ func TestAnOutcomeThatIsLeftToLateStaysThereWhenTheSessionIsLost(t *testing.T) {
 		start := time.Now()
 		var suspended atomic.Int64
 		s := open(t, f, session.WithClock(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
-		s.ShareAll()
+		s.Link().ShareAll()
 		f.set(func(f *fake) { f.txn = late(300 * time.Millisecond) })
 		ctx, cancel := context.WithCancel(context.Background())
 		mine := creation(s, "key")
@@ -340,7 +342,7 @@ func TestAnOutcomeThatIsLeftToLateStaysThereWhenTheSessionIsLost(t *testing.T) {
 		cancel()
 		wait()
 		require.ErrorIs(t, results[0].err, session.ErrLost)
-		require.True(t, session.InFlight(results[0].err))
+		require.True(t, request.IsInFlight(results[0].err))
 	})
 }
 
@@ -352,14 +354,14 @@ func TestNoMoreIsBegunThanEtcdAnswers(t *testing.T) {
 		call := func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 			defer cancel()
-			if err := s.Admit(ctx); err != nil {
+			if err := s.Link().Admit(ctx); err != nil {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.False(t, session.Doubtful(err))
+				require.False(t, request.Doubtful(err))
 				return err
 			}
 			mine := creation(s, fmt.Sprint("key", time.Now().UnixNano()))
 			mine.Late = func(*clientv3.TxnResponse, int, error) {}
-			_, _, err := s.Commit(ctx, mine)
+			_, _, err := s.Link().Commit(ctx, mine)
 			return err
 		}
 		for range 400 {
@@ -371,11 +373,11 @@ func TestNoMoreIsBegunThanEtcdAnswers(t *testing.T) {
 		}
 		for range 50 {
 			time.Sleep(500 * time.Millisecond)
-			require.LessOrEqual(t, s.Unsettled(), session.UnsettledLimit+400)
+			require.LessOrEqual(t, s.Link().Unsettled(), link.UnsettledLimit+400)
 		}
 		time.Sleep(10 * time.Second)
-		require.Zero(t, s.Unsettled())
-		require.NoError(t, s.Admit(context.Background()))
+		require.Zero(t, s.Link().Unsettled())
+		require.NoError(t, s.Link().Admit(context.Background()))
 	})
 }
 
@@ -393,7 +395,7 @@ func TestARequestMadeAgainBelongsToTheEpochOfTheFirst(t *testing.T) {
 		mine := creation(s, "key")
 		mine.Late = func(_ *clientv3.TxnResponse, _ int, err error) {
 			require.Error(t, err)
-			s.Epoch(epochKey).Doubt("key", func() { close(freed) })
+			s.Link().Epoch(epochKey).Doubt("key", func() { close(freed) })
 		}
 		_, waitForAll := commits(ctx, s, mine, creation(s, "other"))
 		wait()
@@ -422,14 +424,14 @@ func TestDoubtsThatCannotBeEndedYetAreFew(t *testing.T) {
 			go func() {
 				for time.Now().Before(end) {
 					ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-					if s.Admit(ctx) == nil {
+					if s.Link().Admit(ctx) == nil {
 						key := fmt.Sprint("key", begun.Add(1))
 						mine := creation(s, key)
 						mine.Late = func(*clientv3.TxnResponse, int, error) {
-							s.Epoch(epochKey).Doubt(key, func() { freed.Add(1) })
+							s.Link().Epoch(epochKey).Doubt(key, func() { freed.Add(1) })
 						}
-						_, _, err := s.Commit(ctx, mine)
-						if !session.InFlight(err) {
+						_, _, err := s.Link().Commit(ctx, mine)
+						if !request.IsInFlight(err) {
 							freed.Add(1) // it was never sent
 						}
 					}
@@ -438,12 +440,12 @@ func TestDoubtsThatCannotBeEndedYetAreFew(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Minute)
-		require.LessOrEqual(t, begun.Load()-freed.Load(), int64(session.UnsettledLimit+callers))
+		require.LessOrEqual(t, begun.Load()-freed.Load(), int64(link.UnsettledLimit+callers))
 		f.set(func(f *fake) { f.txn = nil })
 		time.Sleep(time.Minute)
 		require.Equal(t, begun.Load(), freed.Load())
-		require.Zero(t, s.Unsettled())
-		require.NoError(t, s.Admit(context.Background()))
+		require.Zero(t, s.Link().Unsettled())
+		require.NoError(t, s.Link().Admit(context.Background()))
 	})
 }
 
@@ -453,14 +455,14 @@ func TestEpochsThatAreForgottenAreFoundAgain(t *testing.T) {
 		s := open(t, f)
 		f.put("other", s.Lease())
 		freed := make(chan struct{})
-		first := s.Epoch(epochKey)
+		first := s.Link().Epoch(epochKey)
 		first.Doubt("key", func() { close(freed) })
 		<-freed
 		for n := range 10_000 {
-			s.Epoch(fmt.Sprint("queue", n, epochKey))
+			s.Link().Epoch(fmt.Sprint("queue", n, epochKey))
 		}
-		require.LessOrEqual(t, s.Epochs(), 1024)
-		again := s.Epoch(epochKey)
+		require.LessOrEqual(t, s.Link().Epochs(), 1024)
+		again := s.Link().Epoch(epochKey)
 		require.NotSame(t, first, again)
 		freed = make(chan struct{})
 		again.Doubt("other", func() { close(freed) })

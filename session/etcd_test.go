@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -179,12 +180,12 @@ func TestRevokedLeaseIsNoticedByAWrite(t *testing.T) {
 	s := create(t, client, session.WithTTL(time.Minute))
 	_, err := client.Revoke(t.Context(), s.Lease())
 	require.NoError(t, err)
-	err = s.Call(t.Context(), func(ctx context.Context) error {
+	err = s.Link().Call(t.Context(), func(ctx context.Context) error {
 		_, err := client.Put(ctx, "key", "", clientv3.WithLease(s.Lease()))
 		return err
 	})
 	require.ErrorIs(t, err, session.ErrLost)
-	require.False(t, session.Doubtful(err), "nothing was written and nothing will be")
+	require.False(t, request.Doubtful(err), "nothing was written and nothing will be")
 	<-s.Done()
 }
 
@@ -301,8 +302,8 @@ func TestSessionWorksInANamespace(t *testing.T) {
 	put(t, plain, "key", 0)
 	put(t, plain, "late", 0)
 	gone := make(chan struct{})
-	s.Epoch("!/epoch").Doubt("late", func() {})
-	s.Discard("key", revision, func() { close(gone) })
+	s.Link().Epoch("!/epoch").Doubt("late", func() {})
+	s.Link().Discard("key", revision, func() { close(gone) })
 	<-gone
 	until(t, func() bool {
 		answer, err := plain.Get(t.Context(), "tenant/", clientv3.WithPrefix())
@@ -325,8 +326,8 @@ func TestDiscardRemovesKeysFromEtcd(t *testing.T) {
 	var gone atomic.Int64
 	for n := range keys {
 		key := fmt.Sprint("key", n)
-		s.Discard(key, put(t, client, key, s.Lease()), func() { gone.Add(1) })
-		s.Epoch("!/epoch").Doubt(fmt.Sprint("never", n), func() {})
+		s.Link().Discard(key, put(t, client, key, s.Lease()), func() { gone.Add(1) })
+		s.Link().Epoch("!/epoch").Doubt(fmt.Sprint("never", n), func() {})
 	}
 	until(t, func() bool { return gone.Load() == keys })
 	answer, err := client.Get(t.Context(), "key", clientv3.WithPrefix())
@@ -350,7 +351,7 @@ func TestForbiddenKeyDoesNotKeepTheOthersInEtcd(t *testing.T) {
 	var gone atomic.Int64
 	for n := range 5 {
 		key := fmt.Sprint("key", n)
-		s.Discard(key, put(t, client, key, s.Lease()), func() { gone.Add(1) })
+		s.Link().Discard(key, put(t, client, key, s.Lease()), func() { gone.Add(1) })
 	}
 	first.Heal()
 	until(t, func() bool { return gone.Load() == 4 })

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -70,49 +71,6 @@ func ExampleSource() {
 	// Output:
 	// true
 	// services/mail
-}
-
-// A loop that needs no session finds out that its client is of no use any more.
-func ExampleCheckClient() {
-	_, client, stop := start()
-	defer stop()
-	fmt.Println(session.CheckClient(client))
-	_ = client.Close()
-	fmt.Println(session.CheckClient(client))
-	// Output:
-	// <nil>
-	// the client was closed
-}
-
-// A watch has told of a revision that etcd does not have any more.
-func ExampleSession_WentBack() {
-	cluster, client, stop := start()
-	defer stop()
-	ctx := context.Background()
-	backup, err := cluster.Snapshot(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if _, err := client.Put(ctx, "k", "v"); err != nil {
-		log.Fatal(err)
-	}
-	s, err := session.New(ctx, client)
-	if err != nil {
-		log.Fatal(err)
-	}
-	event := <-client.Watch(ctx, "k", clientv3.WithRev(1))
-	if err := cluster.Restore(ctx, backup); err != nil {
-		log.Fatal(err)
-	}
-	now, err := client.Get(ctx, "k") // of the quorum
-	if err != nil {
-		log.Fatal(err)
-	}
-	if now.Header.Revision < event.Header.Revision {
-		err = s.WentBack(event.Header.Revision, now.Header.Revision)
-	}
-	fmt.Println(errors.Is(err, session.ErrLost))
-	// Output: true
 }
 
 // What needs the session ends with it.
@@ -243,4 +201,19 @@ func ExampleWithLogger() {
 	_ = s.Renew(ctx)
 	_ = s.Close(ctx)
 	// Output: level=ERROR msg="session lost"
+}
+
+// Etcd is busy for a moment.
+func ExampleRetry() {
+	cluster, client, stop := start()
+	defer stop()
+	cluster.Refuse("Put", rpctypes.ErrGRPCRequestTooManyRequests, embedtest.Times(2))
+	attempts := 0
+	err := session.Retry(context.Background(), func(ctx context.Context) error {
+		attempts++
+		_, err := client.Put(ctx, "services/mail", "10.0.0.7")
+		return err
+	})
+	fmt.Println(attempts, err)
+	// Output: 3 <nil>
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -38,7 +39,7 @@ func (q *question) gather(s *session.Session, n int) <-chan gathered {
 	results := make(chan gathered, n)
 	for range n {
 		go func() {
-			answer, err := session.Gather(context.Background(), s, "question", q.ask)
+			answer, err := link.Gather(context.Background(), s.Link(), "question", q.ask)
 			results <- gathered{answer, err}
 		}()
 	}
@@ -79,9 +80,9 @@ func TestOtherQuestionsHaveAnswersOfTheirOwn(t *testing.T) {
 		say := func(what string) func(context.Context, int) (string, error) {
 			return func(context.Context, int) (string, error) { return what, nil }
 		}
-		a, err := session.Gather(ctx, s, "a", say("this"))
+		a, err := link.Gather(ctx, s.Link(), "a", say("this"))
 		require.NoError(t, err)
-		b, err := session.Gather(ctx, s, "b", say("that"))
+		b, err := link.Gather(ctx, s.Link(), "b", say("that"))
 		require.NoError(t, err)
 		require.Equal(t, "this that", a+" "+b)
 	})
@@ -98,7 +99,7 @@ func TestWhoGathersHearsOfTheEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		for _, ctx := range []context.Context{ctx, context.Background()} {
 			go func() {
-				_, err := session.Gather(ctx, s, "question", ask)
+				_, err := link.Gather(ctx, s.Link(), "question", ask)
 				results <- err
 			}()
 			synctest.Wait()
@@ -109,7 +110,7 @@ func TestWhoGathersHearsOfTheEnd(t *testing.T) {
 		require.Empty(t, results, "the others go on")
 		require.NoError(t, s.Close(context.Background()))
 		require.ErrorIs(t, <-results, session.ErrClosed)
-		_, err := session.Gather(context.Background(), s, "question", ask)
+		_, err := link.Gather(context.Background(), s.Link(), "question", ask)
 		require.ErrorIs(t, err, session.ErrClosed)
 	})
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -50,19 +52,20 @@ func TestGrace(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, _ *fake) {
 				caller, cancel := test.caller()
 				defer cancel()
-				graced, done := session.Grace(context.WithValue(caller, key{}, "value"))
+				graced, done := request.Grace(context.WithValue(caller, key{}, "value"))
 				defer done()
 				start := time.Now()
 				require.NoError(t, graced.Err())
 				require.Equal(t, "value", graced.Value(key{}))
 				<-graced.Done()
 				require.Equal(t, test.lasts, time.Since(start))
-				require.ErrorIs(t, graced.Err(), test.err)
+				require.ErrorIs(t, graced.Err(), context.Canceled)
+				require.ErrorIs(t, context.Cause(graced), test.err)
 			})
 		})
 	}
 	t.Run("without an end", func(t *testing.T) {
-		graced, done := session.Grace(context.Background())
+		graced, done := request.Grace(context.Background())
 		_, limited := graced.Deadline()
 		require.False(t, limited)
 		done()
@@ -71,7 +74,7 @@ func TestGrace(t *testing.T) {
 	t.Run("ended by its owner", func(t *testing.T) {
 		caller, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		graced, done := session.Grace(caller)
+		graced, done := request.Grace(caller)
 		done()
 		require.Error(t, graced.Err())
 		require.NoError(t, caller.Err())
@@ -90,10 +93,11 @@ func TestACommitWithGraceLastsAsGraceDoes(t *testing.T) {
 					}
 					caller, cancel := test.caller()
 					defer cancel()
+					caller, done := request.Grace(caller)
+					defer done()
 					mine := removals(f, s, "a", 1)[0]
-					mine.Grace = true
 					start := time.Now()
-					_, doubts, err := s.Commit(caller, mine)
+					_, doubts, err := s.Link().Commit(caller, mine)
 					require.Equal(t, test.lasts, time.Since(start))
 					require.ErrorIs(t, err, test.err)
 					require.Positive(t, doubts)
@@ -121,7 +125,8 @@ func TestACommitWithGraceIsMadeOnce(t *testing.T) {
 					time.AfterFunc(end, cancel)
 				}
 				mine := removals(f, s, "a", 1)[0]
-				mine.Grace = true
+				caller, done := request.Grace(caller)
+				defer done()
 				results, waitForIt := commits(caller, s, mine)
 				wait()
 				waitForIt()
@@ -129,7 +134,7 @@ func TestACommitWithGraceIsMadeOnce(t *testing.T) {
 				require.True(t, results[0].answer.Succeeded)
 				require.Zero(t, results[0].doubts)
 				require.Equal(t, 100*time.Millisecond, results[0].took)
-				require.Equal(t, [][]string{{"a0"}}, f.sent()[session.AloneLimit:])
+				require.Equal(t, [][]string{{"a0"}}, f.sent()[link.AloneLimit:])
 			})
 		})
 	}

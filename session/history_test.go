@@ -9,23 +9,25 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
 // looking is a read that any member answers for itself.
-func looking(key string) session.Transaction {
-	return session.Transaction{Then: []clientv3.Op{clientv3.OpGet(key, clientv3.WithSerializable())}}
+func looking(key string) link.Transaction {
+	return link.Transaction{Then: []clientv3.Op{clientv3.OpGet(key, clientv3.WithSerializable())}}
 }
 
 // writing makes a revision.
-func writing(key string) session.Transaction {
-	return session.Transaction{Then: []clientv3.Op{clientv3.OpPut(key, "")}}
+func writing(key string) link.Transaction {
+	return link.Transaction{Then: []clientv3.Op{clientv3.OpPut(key, "")}}
 }
 
 // commit returns the revision that the answer shows.
-func commit(t *testing.T, s *session.Session, transaction session.Transaction) int64 {
+func commit(t *testing.T, s *session.Session, transaction link.Transaction) int64 {
 	t.Helper()
-	answer, _, err := s.Commit(t.Context(), transaction)
+	answer, _, err := s.Link().Commit(t.Context(), transaction)
 	require.NoError(t, err)
 	return answer.Header.Revision
 }
@@ -47,21 +49,21 @@ func TestASessionIsLostWhenItsClusterGoesBack(t *testing.T) {
 			return s.Err()
 		},
 		"a write": func(t *testing.T, s *session.Session) error {
-			_, doubts, err := s.Commit(t.Context(), writing("k"))
+			_, doubts, err := s.Link().Commit(t.Context(), writing("k"))
 			require.NotZero(t, doubts, "it has been applied: %v", err)
-			require.True(t, session.Doubtful(err))
+			require.True(t, request.Doubtful(err))
 			return err
 		},
 		"a read of the quorum": func(t *testing.T, s *session.Session) error {
-			_, _, err := s.Commit(t.Context(), session.Transaction{Then: []clientv3.Op{clientv3.OpGet("k")}})
+			_, _, err := s.Link().Commit(t.Context(), link.Transaction{Then: []clientv3.Op{clientv3.OpGet("k")}})
 			return err
 		},
 		"a read of one member": func(t *testing.T, s *session.Session) error {
-			_, _, err := s.Commit(t.Context(), looking("k"))
+			_, _, err := s.Link().Commit(t.Context(), looking("k"))
 			return err
 		},
 		"a watch": func(t *testing.T, s *session.Session) error {
-			_, err := s.Watch(t.Context(), time.Minute, "", "k")
+			_, err := s.Link().Watch(t.Context(), time.Minute, "", "k")
 			return err
 		},
 	}
@@ -114,11 +116,11 @@ func TestASessionOutlastsAMemberThatIsBehind(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		_ = s.Renew(ctx) // of which that member may hear last
 		cancel()
-		w, err := s.Watch(t.Context(), 100*time.Millisecond, "", "k")
+		w, err := s.Link().Watch(t.Context(), 100*time.Millisecond, "", "k")
 		if err == nil {
 			lower = w.From < highest || lower
 			w.Stop()
-			s.LeaveStream(w.Stream) // for the next member
+			s.Link().LeaveStream(w.Stream) // for the next member
 		}
 	}
 	require.True(t, lower, "nothing was behind")
@@ -164,7 +166,7 @@ func TestTheQuorumAnswersWithoutAnyPermission(t *testing.T) {
 	require.NoError(t, s.Renew(t.Context()))
 	require.NoError(t, cluster.Restore(t.Context(), snapshot))
 	// With the old token etcd waits for an index of the log that is lost. A stream gets a new one.
-	_, err = s.Watch(t.Context(), time.Minute, "", "k")
+	_, err = s.Link().Watch(t.Context(), time.Minute, "", "k")
 	require.Error(t, err, "it may not")
 	_ = s.Renew(t.Context())
 	<-s.Done()
@@ -175,7 +177,7 @@ func TestTheQuorumAnswersWithoutAnyPermission(t *testing.T) {
 func TestASessionMayBeToldThatItsClusterWentBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		err := s.WentBack(12, 7)
+		err := s.Link().WentBack(12, 7)
 		require.ErrorIs(t, err, session.ErrLost)
 		require.ErrorContains(t, err, "etcd went back from revision 12 to 7")
 		require.Equal(t, err, s.Err())

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // Keeper is a [Source] that always has a live session to offer: it creates one
@@ -98,7 +100,7 @@ func (k *Keeper) join(ctx context.Context, last error) (*Session, *creation, err
 		return s, nil, nil
 	}
 	if ctx.Err() != nil {
-		return nil, nil, fmt.Errorf("session: creating a lease: %w", Explain(k.client, ended(ctx, last)))
+		return nil, nil, fmt.Errorf("session: creating a lease: %w", request.Explain(k.client, request.Ended(ctx, last)))
 	}
 	if k.creation == nil {
 		c := &creation{done: make(chan struct{})}
@@ -181,24 +183,24 @@ func (k *Keeper) alive() *Session {
 // A nil context panics.
 func (k *Keeper) Close(ctx context.Context) error {
 	k.ready(ctx)
-	ctx, cancel := Grace(ctx)
-	defer cancel()
 	ctx, stop := bounded(ctx)
 	defer stop()
+	ctx, cancel := request.Grace(ctx)
+	defer cancel()
 	k.mu.Lock()
 	k.end()
 	c := k.creation
 	k.mu.Unlock()
 	if c != nil {
-		if connected(k.client) {
-			time.AfterFunc(firstAttempt, c.cancel)
+		if request.Connected(k.client) {
+			time.AfterFunc(request.FirstAttempt, c.cancel)
 		} else {
 			c.cancel()
 		}
 		select {
 		case <-c.done:
 		case <-ctx.Done():
-			return fmt.Errorf("session: waiting for a lease to revoke: %w", ctx.Err())
+			return fmt.Errorf("session: waiting for a lease to revoke: %w", request.Ended(ctx, nil))
 		}
 	}
 	if s := k.current.Load(); s != nil {

@@ -18,14 +18,14 @@ func TestDiscardAfterKeepsTheKeyForThatTime(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
 		var gone atomic.Int64
-		s.DiscardAfter(time.Minute, "later", f.put("later", s.Lease()), func() { gone.Add(1) })
-		s.DiscardAfter(10*time.Second, "sooner", f.put("sooner", s.Lease()), func() {})
+		s.Link().DiscardAfter(time.Minute, "later", f.put("later", s.Lease()), func() { gone.Add(1) })
+		s.Link().DiscardAfter(10*time.Second, "sooner", f.put("sooner", s.Lease()), func() {})
 		time.Sleep(10*time.Second - 1)
 		require.True(t, f.exists("sooner"))
 		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		require.False(t, f.exists("sooner"), "although the one before it has longer to go")
-		s.Discard("now", f.put("now", s.Lease()), func() {})
+		s.Link().Discard("now", f.put("now", s.Lease()), func() {})
 		synctest.Wait()
 		require.False(t, f.exists("now"))
 
@@ -37,7 +37,7 @@ func TestDiscardAfterKeepsTheKeyForThatTime(t *testing.T) {
 		require.False(t, f.exists("later"))
 		require.EqualValues(t, 1, gone.Load())
 		require.Len(t, f.requests(), 3, "none before its time")
-		require.Zero(t, s.Unsettled())
+		require.Zero(t, s.Link().Unsettled())
 	})
 }
 
@@ -46,7 +46,7 @@ func TestDiscardAfterTriesUntilItIsConfirmed(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.txn = refused(rpctypes.ErrNoLeader)
 		s := open(t, f)
-		s.DiscardAfter(time.Second, "key", f.put("key", s.Lease()), func() {})
+		s.Link().DiscardAfter(time.Second, "key", f.put("key", s.Lease()), func() {})
 		time.Sleep(time.Minute)
 		require.Greater(t, len(f.requests()), 3)
 		f.set(func(f *fake) { f.txn = nil })
@@ -59,11 +59,11 @@ func TestDiscardAfterEndsWithTheSession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
 		gone := func() { t.Error("nobody looked") }
-		s.DiscardAfter(time.Minute, "key", f.put("key", s.Lease()), gone)
+		s.Link().DiscardAfter(time.Minute, "key", f.put("key", s.Lease()), gone)
 		synctest.Wait()
 		require.NoError(t, s.Close(context.Background()))
-		require.Zero(t, s.Unsettled())
-		s.DiscardAfter(0, "key", 1, gone)
+		require.Zero(t, s.Link().Unsettled())
+		s.Link().DiscardAfter(0, "key", 1, gone)
 		time.Sleep(time.Hour)
 		require.Empty(t, f.requests())
 		require.True(t, f.exists("key"), "as long as its lease")

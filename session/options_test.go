@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -105,12 +107,12 @@ func TestNilClientAndContextPanic(t *testing.T) {
 			func() { _ = k.Close(none) },
 			func() { _ = s.Renew(none) },
 			func() { _ = s.Close(none) },
-			func() { _ = s.Call(none, func(context.Context) error { return nil }) },
-			func() { _, _, _ = s.Commit(none, session.Transaction{}) },
-			func() { _ = s.InTurn(none, func() error { return nil }) },
-			func() { _, _ = s.Watch(none, time.Second, "", "key") },
+			func() { _ = s.Link().Call(none, func(context.Context) error { return nil }) },
+			func() { _, _, _ = s.Link().Commit(none, link.Transaction{}) },
+			func() { _ = s.Link().InTurn(none, func() error { return nil }) },
+			func() { _, _ = s.Link().Watch(none, time.Second, "", "key") },
 			func() { _ = session.Retry(none, func(context.Context) error { return nil }) },
-			func() { session.Grace(none) },
+			func() { request.Grace(none) },
 		} {
 			require.PanicsWithValue(t, "session: nil context", call, i)
 		}
@@ -123,10 +125,6 @@ func TestNilOptionsAndFunctionsPanic(t *testing.T) {
 	require.PanicsWithValue(t, "session: nil option", func() { session.Keep(newFake().client(), nil) })
 	require.PanicsWithValue(t, "session: nil option", func() { _, _ = session.New(ctx, newFake().client(), nil) })
 	require.PanicsWithValue(t, "session: Retry needs a function", func() { _ = session.Retry(ctx, nil) })
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		require.PanicsWithValue(t, "session: Call needs a function", func() { _ = s.Call(ctx, nil) })
-	})
 }
 
 func TestZeroValuesPanic(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // logPause is the time between two log lines about the same trouble.
@@ -30,7 +32,7 @@ func (s *Session) keepAlive() {
 	defer timer.Stop()
 	answers := make(chan error)
 	underWay := 0 // since the last answer
-	pause, told := firstPause, Live
+	pause, told := request.FirstPause, Live
 	refusals := false // since the last attempt left: those of several at a time are no row of them
 	var warned time.Time
 	failing := false // and that has been logged
@@ -39,7 +41,7 @@ func (s *Session) keepAlive() {
 		if failing {
 			s.logger.Info("lease renewals are answered again")
 		}
-		failing, underWay, pause, refusals = false, 0, firstPause, false
+		failing, underWay, pause, refusals = false, 0, request.FirstPause, false
 		timer.Reset(s.untilRenewal())
 	}
 	failed := func(err error) {
@@ -82,7 +84,7 @@ func (s *Session) keepAlive() {
 			case underWay > 0 && s.untilRenewal() <= 0: // or another one has made it good
 				underWay--
 				failed(err)
-				timer.Reset(min(jitter(pause), s.share()))
+				timer.Reset(min(request.Jitter(pause), s.share()))
 				refusals = true
 			}
 		case <-s.ctx.Done():
@@ -98,7 +100,7 @@ var errUnanswered = errors.New("it has not been answered so far")
 
 // unanswered is errUnanswered with what is wrong with the connection, if anything is.
 func (s *Session) unanswered() error {
-	if trouble := connectionTrouble(s.client); trouble != "" {
+	if trouble := request.Trouble(s.client); trouble != "" {
 		return fmt.Errorf("%w (%s)", errUnanswered, trouble)
 	}
 	return errUnanswered
@@ -122,13 +124,13 @@ func (s *Session) renew(ctx context.Context) error {
 		err = rpctypes.ErrLeaseNotFound // how the server says it
 	}
 	switch {
-	case IsAnswer(err, rpctypes.ErrLeaseNotFound):
+	case request.IsAnswer(err, rpctypes.ErrLeaseNotFound):
 		s.lose(err)
 		return err
 	case err != nil:
 		return err
 	}
-	s.heardRenewal(header)
+	s.link.HeardRenewal(header)
 	s.extend(sent, time.Duration(ttl)*time.Second)
 	return s.Err()
 }

@@ -325,7 +325,7 @@ func TestUnknownLeaseEndsTheSessionAtTheNextRenewal(t *testing.T) {
 	t.Run("any request", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			s := open(t, f)
-			err := s.Call(context.Background(), func(context.Context) error { return rpctypes.ErrLeaseNotFound })
+			err := s.Link().Call(context.Background(), func(context.Context) error { return rpctypes.ErrLeaseNotFound })
 			require.ErrorIs(t, err, session.ErrLost)
 			require.True(t, ended(s))
 		})
@@ -364,7 +364,7 @@ func TestFirstLookAfterASuspensionSeesTheLoss(t *testing.T) {
 			require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
 		},
 		"Call": func(t *testing.T, s *session.Session) {
-			err := s.Call(context.Background(), func(context.Context) error {
+			err := s.Link().Call(context.Background(), func(context.Context) error {
 				t.Error("a request was made")
 				return nil
 			})

@@ -14,13 +14,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
 // reading are n transactions that read so many keys each, which are there.
-func reading(f *fake, s *session.Session, prefix string, n, keys int, opts ...clientv3.OpOption) (all []session.Transaction) {
+func reading(f *fake, s *session.Session, prefix string, n, keys int, opts ...clientv3.OpOption) (all []link.Transaction) {
 	for i := range n {
-		t := session.Transaction{}
+		t := link.Transaction{}
 		for k := range keys {
 			key := fmt.Sprintf("%s%d.%d", prefix, i, k)
 			f.put(key, s.Lease())
@@ -33,7 +34,7 @@ func reading(f *fake, s *session.Session, prefix string, n, keys int, opts ...cl
 
 // busyReading has as many requests for reads under way as there can be before others collect.
 func busyReading(f *fake, s *session.Session, opts ...clientv3.OpOption) (wait func()) {
-	_, wait = commits(context.Background(), s, reading(f, s, "busy", session.AloneLimit, 1, opts...)...)
+	_, wait = commits(context.Background(), s, reading(f, s, "busy", link.AloneLimit, 1, opts...)...)
 	return wait
 }
 
@@ -65,7 +66,7 @@ func TestReadsThatComeWhileReadsAreUnderWayGoOutTogether(t *testing.T) {
 		results, waitForAll := commits(context.Background(), s, all...)
 		wait()
 		waitForAll()
-		require.Equal(t, [][]string{{"a0.0", "a0.1", "a1.0", "a1.1", "b0.0"}}, f.keysRead(t)[session.AloneLimit:])
+		require.Equal(t, [][]string{{"a0.0", "a0.1", "a1.0", "a1.1", "b0.0"}}, f.keysRead(t)[link.AloneLimit:])
 		for i, r := range results {
 			require.NoError(t, r.err)
 			require.Equal(t, 100*time.Millisecond, r.took)
@@ -96,16 +97,16 @@ func TestWhatIsOfAnotherKindDoesNotWait(t *testing.T) {
 	anywhere := clientv3.WithSerializable()
 	kinds := map[string]struct {
 		busy func(*fake, *session.Session) func()
-		one  func(*fake, *session.Session) []session.Transaction
+		one  func(*fake, *session.Session) []link.Transaction
 	}{
-		"write": {busy, func(f *fake, s *session.Session) []session.Transaction { return removals(f, s, "w", 1) }},
+		"write": {busy, func(f *fake, s *session.Session) []link.Transaction { return removals(f, s, "w", 1) }},
 		"read": {
 			func(f *fake, s *session.Session) func() { return busyReading(f, s) },
-			func(f *fake, s *session.Session) []session.Transaction { return reading(f, s, "r", 1, 2) },
+			func(f *fake, s *session.Session) []link.Transaction { return reading(f, s, "r", 1, 2) },
 		},
 		"read from any member": {
 			func(f *fake, s *session.Session) func() { return busyReading(f, s, anywhere) },
-			func(f *fake, s *session.Session) []session.Transaction { return reading(f, s, "l", 1, 2, anywhere) },
+			func(f *fake, s *session.Session) []link.Transaction { return reading(f, s, "l", 1, 2, anywhere) },
 		},
 	}
 	for others, first := range kinds {
@@ -141,7 +142,7 @@ func TestReadsOfBothKindsAreAskedOfTheQuorum(t *testing.T) {
 		_, waitForIt := commits(context.Background(), s, both...)
 		wait()
 		waitForIt()
-		require.Equal(t, [][]string{{"any a0.0", "b0.0"}}, f.keysRead(t)[session.AloneLimit:])
+		require.Equal(t, [][]string{{"any a0.0", "b0.0"}}, f.keysRead(t)[link.AloneLimit:])
 	})
 }
 
@@ -159,7 +160,7 @@ func TestARequestCarriesAtMost64Reads(t *testing.T) {
 		waitForAll()
 		waitForLarge()
 		var sizes []int
-		for _, keys := range f.keysRead(t)[session.AloneLimit:] {
+		for _, keys := range f.keysRead(t)[link.AloneLimit:] {
 			sizes = append(sizes, len(keys))
 		}
 		require.ElementsMatch(t, []int{65, 25 + 25 + 14, 15, 64}, sizes)
@@ -220,7 +221,7 @@ func TestSmallReadsStillGoTogetherAfterALargeOneWasRefused(t *testing.T) {
 				require.Equal(t, i == 0, r.err != nil, "etcd refuses the large one alone as well")
 			}
 		}
-		before := len(f.requests()) + session.AloneLimit
+		before := len(f.requests()) + link.AloneLimit
 		wait := busyReading(f, s)
 		_, waitForAll := commits(context.Background(), s, reading(f, s, "a", 50, 1)...)
 		wait()
@@ -263,7 +264,7 @@ func TestReadsTogetherWriteNothing(t *testing.T) {
 	var working sync.WaitGroup
 	read := func(ops ...clientv3.Op) {
 		working.Go(func() {
-			answer, _, err := s.Commit(t.Context(), session.Transaction{Then: ops})
+			answer, _, err := s.Link().Commit(t.Context(), link.Transaction{Then: ops})
 			if err != nil || len(answer.Responses) != len(ops) || answer.Responses[0].GetResponseRange().Count != 1 {
 				t.Errorf("answer %v, error %v", answer, err)
 			}
@@ -271,10 +272,10 @@ func TestReadsTogetherWriteNothing(t *testing.T) {
 	}
 	there := clientv3.OpGet("there")
 	held := c.Hold("Range")
-	for range session.AloneLimit {
+	for range link.AloneLimit {
 		read(there)
 	}
-	until(t, func() bool { return c.Calls("Range")-ranges == session.AloneLimit })
+	until(t, func() bool { return c.Calls("Range")-ranges == link.AloneLimit })
 	for range 50 {
 		read(there, clientv3.OpGet("a", clientv3.WithPrefix(), clientv3.WithLimit(1)))
 	}

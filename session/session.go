@@ -11,6 +11,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // defaultTimeout bounds New and Close where their contexts have no deadline: without
@@ -26,8 +29,6 @@ type Source interface {
 // Session is a lease that is kept alive. It is lost at once when its client is closed. It is safe for
 // concurrent use.
 type Session struct {
-	Streams // of the watches on behalf of this session
-
 	client *clientv3.Client
 	lease  clientv3.LeaseID
 	ttl    time.Duration
@@ -45,28 +46,16 @@ type Session struct {
 
 	running sync.WaitGroup // the session's own goroutines
 
-	history history
-
-	coalescers coalescers
-	turns      chan struct{} // has room for those of InTurn
+	link *link.Link
 
 	// closing holds whether the lease has been revoked; taking it out is the
 	// right to do that. A channel, because waiting for it ends with a context.
 	closing chan bool
 
-	mu         sync.Mutex
-	renewed    time.Duration         // when the last answered renewal was sent, by now
-	deadline   time.Duration         // renewed + the TTL that came back - margin
-	watchdog   *time.Timer           // goes off at a deadline
-	slots      map[string][]bool     // by prefix: the numbers that are taken
-	epochs     map[string]*Epoch     // by key
-	warned     time.Time             // when a failed removal was logged last
-	underWay   int                   // of what callers have given up
-	room       chan struct{}         // closed when there is room for more; nil if there is
-	gatherings map[string]*gathering // the last one of each key, while it is not answered
-	kept       []*Watch              // that nobody uses at the moment, the oldest first
-	expiry     *time.Timer           // of the oldest of those; nil until there has been one
-	leave      context.CancelFunc    // ends what keeps their stream open; nil if nothing does
+	mu       sync.Mutex
+	renewed  time.Duration // when the last answered renewal was sent, by now
+	deadline time.Duration // renewed + the TTL that came back - margin
+	watchdog *time.Timer   // goes off at a deadline
 }
 
 // New creates a session: it grants a lease (one request) and starts the
@@ -100,19 +89,19 @@ func create(ctx, life context.Context, c *clientv3.Client, o options, last *atom
 		var granted *clientv3.LeaseGrantResponse
 		var sent time.Duration
 		grant := func(ctx context.Context) (err error) {
-			if err = CheckClient(c); err == nil { // which would try a hundred times
+			if err = request.CheckClient(c); err == nil { // which would try a hundred times
 				sent = o.now()
 				granted, err = c.Grant(ctx, seconds)
 			}
 			return err
 		}
-		err := repeat(ctx, life, func(limit time.Duration) (timedOut bool, err error) {
-			timedOut, err = attempt(ctx, context.Background(), limit, grant)
+		err := request.Repeat(ctx, life, func(limit time.Duration) (timedOut bool, err error) {
+			timedOut, err = request.Attempt(ctx, context.Background(), limit, grant)
 			last.Store(&err)
 			return timedOut, err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("session: creating a lease: %w", Explain(c, err))
+			return nil, fmt.Errorf("session: creating a lease: %w", request.Explain(c, err))
 		}
 		ttl := time.Duration(granted.TTL) * time.Second
 		margin, err := o.marginFor(ttl)
@@ -123,7 +112,7 @@ func create(ctx, life context.Context, c *clientv3.Client, o options, last *atom
 		}
 		if o.now() < sent+ttl-margin {
 			s := start(c, granted.ID, ttl, margin, sent, o)
-			_ = s.heard(granted.ResponseHeader, 0) // which can be no news yet
+			_ = s.link.Heard(granted.ResponseHeader, 0) // which can be no news yet
 			return s, nil
 		}
 	}
@@ -139,23 +128,19 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 
 func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Duration, o options) *Session {
 	s := &Session{
-		client:     c,
-		lease:      lease,
-		ttl:        ttl,
-		margin:     margin,
-		now:        o.now,
-		logger:     o.logger.With("lease", fmt.Sprintf("%x", lease)),
-		change:     o.change,
-		closing:    make(chan bool, 1),
-		renewed:    sent,
-		deadline:   sent + ttl - margin,
-		slots:      make(map[string][]bool),
-		gatherings: make(map[string]*gathering),
-		epochs:     make(map[string]*Epoch),
-		turns:      make(chan struct{}, turnLimit),
+		client:   c,
+		lease:    lease,
+		ttl:      ttl,
+		margin:   margin,
+		now:      o.now,
+		logger:   o.logger.With("lease", fmt.Sprintf("%x", lease)),
+		change:   o.change,
+		closing:  make(chan bool, 1),
+		renewed:  sent,
+		deadline: sent + ttl - margin,
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
-	s.coalescers.init(s)
+	s.link = link.New(owner{s}, s.logger)
 	s.closing <- false
 	s.tellEnd()
 	s.endWithClient()
@@ -215,6 +200,14 @@ func (s *Session) Err() error {
 	return nil
 }
 
+// Link returns what connects the queues to the session. It is for this module's packages.
+func (s *Session) Link() *link.Link { return s.link }
+
+// owner is a session as its link knows it.
+type owner struct{ *Session }
+
+func (o owner) Lose(cause error) { o.lose(cause) }
+
 // Context returns a context that ends when the session is lost or closed, with
 // Err as its cause.
 func (s *Session) Context() context.Context { return s.ctx }
@@ -232,7 +225,7 @@ func (s *Session) Session(context.Context) (*Session, error) {
 // deadline to about TTL less margin from now: one request, tried again until
 // ctx or the session ends.
 func (s *Session) Renew(ctx context.Context) error {
-	if err := s.Call(ctx, s.renew); err != nil {
+	if err := s.link.Call(ctx, s.renew); err != nil {
 		return fmt.Errorf("session: renewing: %w", err)
 	}
 	return nil
@@ -248,15 +241,17 @@ func (s *Session) Renew(ctx context.Context) error {
 // is over already, etcd still gets a quarter of a second to answer. Concurrent and
 // repeated calls are fine.
 func (s *Session) Close(ctx context.Context) error {
-	ctx, cancel := Grace(ctx)
-	defer cancel()
+	needContext(ctx)
 	ctx, stop := bounded(ctx)
 	defer stop()
+	ctx, cancel := request.Grace(ctx)
+	defer cancel()
 	_ = s.Err() // a loss that nobody has looked at yet stays a loss
 	s.mu.Lock() // no goroutine is started after this
 	s.end(ErrClosed)
 	s.mu.Unlock()
 	s.running.Wait()
+	s.link.Wait()
 	if errors.Is(context.Cause(s.ctx), ErrLost) {
 		return nil
 	}
@@ -265,23 +260,42 @@ func (s *Session) Close(ctx context.Context) error {
 	case revoked = <-s.closing:
 		defer func() { s.closing <- revoked }()
 	case <-ctx.Done():
-		return fmt.Errorf("session: revoking the lease: %w", ctx.Err())
+		return fmt.Errorf("session: revoking the lease: %w", request.Ended(ctx, nil))
 	}
 	if revoked {
 		return nil
 	}
 	err := Retry(ctx, func(ctx context.Context) error { return revoke(ctx, s.client, s.lease) })
 	if err != nil {
-		return fmt.Errorf("session: revoking the lease: %w", Explain(s.client, err))
+		return fmt.Errorf("session: revoking the lease: %w", request.Explain(s.client, err))
 	}
 	revoked = true
 	return nil
 }
 
+// Retry runs op, a single request to etcd that needs no session, until it is answered or ctx ends: each attempt
+// gets a context that ends after a time of its own (3 s at first, up to 12 s), and failures that may pass
+// (no answer, no leader, member down, too many requests) are tried again after a jittered pause. It returns an error
+// that wraps ctx's when that ends, and etcd's own answer when that will not change (permission denied, no space).
+// As op may be run several times, it must be repeatable. Safe for concurrent use.
+func Retry(ctx context.Context, op func(context.Context) error) error {
+	needContext(ctx)
+	if op == nil {
+		panic("session: Retry needs a function")
+	}
+	return request.Do(ctx, context.Background(), op)
+}
+
+func needContext(ctx context.Context) {
+	if ctx == nil {
+		panic("session: nil context")
+	}
+}
+
 // revoke gives a lease back. That it is not there any more is as good.
 func revoke(ctx context.Context, c *clientv3.Client, lease clientv3.LeaseID) error {
 	_, err := c.Revoke(ctx, lease)
-	if IsAnswer(err, rpctypes.ErrLeaseNotFound) {
+	if request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
 		return nil
 	}
 	return err

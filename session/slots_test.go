@@ -21,15 +21,15 @@ func newSession(tb testing.TB) *session.Session {
 func TestClaimTakesTheLowestFreeNumberOfItsPrefix(t *testing.T) {
 	s := newSession(t)
 	for n := range 4 {
-		require.Equal(t, n, s.Claim("a"))
+		require.Equal(t, n, s.Link().Claim("a"))
 	}
-	require.Equal(t, 0, s.Claim("b"))
-	s.Free("a", 2)
-	s.Free("a", 1)
-	require.Equal(t, 1, s.Claim("a"))
-	require.Equal(t, 2, s.Claim("a"))
-	require.Equal(t, 4, s.Claim("a"))
-	require.Equal(t, 1, s.Claim("b"))
+	require.Equal(t, 0, s.Link().Claim("b"))
+	s.Link().Free("a", 2)
+	s.Link().Free("a", 1)
+	require.Equal(t, 1, s.Link().Claim("a"))
+	require.Equal(t, 2, s.Link().Claim("a"))
+	require.Equal(t, 4, s.Link().Claim("a"))
+	require.Equal(t, 1, s.Link().Claim("b"))
 }
 
 func TestNumbersTakenAtTheSameTimeDiffer(t *testing.T) {
@@ -40,7 +40,7 @@ func TestNumbersTakenAtTheSameTimeDiffer(t *testing.T) {
 	for range 8 {
 		users.Go(func() {
 			for range 200 {
-				n := s.Claim("a")
+				n := s.Link().Claim("a")
 				mu.Lock()
 				if taken[n] {
 					t.Error("taken twice:", n)
@@ -51,12 +51,12 @@ func TestNumbersTakenAtTheSameTimeDiffer(t *testing.T) {
 				mu.Lock()
 				delete(taken, n)
 				mu.Unlock()
-				s.Free("a", n)
+				s.Link().Free("a", n)
 			}
 		})
 	}
 	users.Wait()
-	require.Zero(t, s.ClaimedPrefixes())
+	require.Zero(t, s.Link().ClaimedPrefixes())
 }
 
 // FuzzClaim compares with a set of the numbers that are taken.
@@ -71,7 +71,7 @@ func FuzzClaim(f *testing.F) {
 			prefix := []string{"a", "b"}[step&1]
 			numbers := taken[prefix]
 			if n := int(step >> 2); step&2 != 0 && numbers[n] {
-				s.Free(prefix, n)
+				s.Link().Free(prefix, n)
 				delete(numbers, n)
 				continue
 			}
@@ -79,14 +79,14 @@ func FuzzClaim(f *testing.F) {
 			for numbers[lowest] {
 				lowest++
 			}
-			require.Equal(t, lowest, s.Claim(prefix))
+			require.Equal(t, lowest, s.Link().Claim(prefix))
 			numbers[lowest] = true
 		}
 		for prefix, numbers := range taken {
 			for n := range numbers {
-				s.Free(prefix, n)
+				s.Link().Free(prefix, n)
 			}
 		}
-		require.Zero(t, s.ClaimedPrefixes(), "the table must not grow with the prefixes ever used")
+		require.Zero(t, s.Link().ClaimedPrefixes(), "the table must not grow with the prefixes ever used")
 	})
 }

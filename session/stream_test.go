@@ -13,7 +13,7 @@ import (
 func TestWatchesLeaveAStreamOnce(t *testing.T) {
 	s := newSession(t)
 	outgoing := func() (metadata.MD, int64) {
-		ctx, stream := s.WatchContext(metadata.AppendToOutgoingContext(context.Background(), "caller", "mine"))
+		ctx, stream := s.Link().WatchContext(metadata.AppendToOutgoingContext(context.Background(), "caller", "mine"))
 		md, _ := metadata.FromOutgoingContext(ctx)
 		require.Empty(t, md.Get("caller"))
 		require.Equal(t, []string{rpctypes.MetadataHasLeader}, md.Get(rpctypes.MetadataRequireLeaderKey))
@@ -25,13 +25,13 @@ func TestWatchesLeaveAStreamOnce(t *testing.T) {
 	require.Equal(t, stream, same)
 
 	for range 3 { // three watches of that stream complain, one change is enough
-		s.LeaveStream(stream)
+		s.Link().LeaveStream(stream)
 	}
 	second, next := outgoing()
 	require.NotEqual(t, first, second, "the client opens one stream for each set of metadata")
 	require.Equal(t, stream+1, next)
 
-	s.LeaveStream(stream)
+	s.Link().LeaveStream(stream)
 	_, still := outgoing()
 	require.Equal(t, next, still)
 }

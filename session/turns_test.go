@@ -17,7 +17,7 @@ func TestTwoAreInTurnAtATime(t *testing.T) {
 		done := make(chan error, 5)
 		for range 5 {
 			go func() {
-				done <- s.InTurn(context.Background(), func() error {
+				done <- s.Link().InTurn(context.Background(), func() error {
 					inside <- struct{}{}
 					<-leave
 					return nil
@@ -41,17 +41,17 @@ func TestWhoWaitsForItsTurnHearsOfTheEnd(t *testing.T) {
 		s := open(t, f)
 		leave := make(chan struct{})
 		for range 2 {
-			go func() { _ = s.InTurn(context.Background(), func() error { <-leave; return nil }) }()
+			go func() { _ = s.Link().InTurn(context.Background(), func() error { <-leave; return nil }) }()
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(context.Background())
 		results := make(chan error, 2)
 		never := func() error { panic("not its turn") }
-		go func() { results <- s.InTurn(ctx, never) }()
+		go func() { results <- s.Link().InTurn(ctx, never) }()
 		synctest.Wait()
 		cancel()
 		require.ErrorIs(t, <-results, context.Canceled)
-		go func() { results <- s.InTurn(context.Background(), never) }()
+		go func() { results <- s.Link().InTurn(context.Background(), never) }()
 		synctest.Wait()
 		require.NoError(t, s.Close(context.Background()))
 		require.ErrorIs(t, <-results, session.ErrClosed)

@@ -13,20 +13,21 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
 const soon = 5 * time.Second
 
-func watch(t *testing.T, s *session.Session, name, key string) *session.Watch {
+func watch(t *testing.T, s *session.Session, name, key string) *link.Watch {
 	t.Helper()
-	w, err := s.Watch(t.Context(), soon, name, key)
+	w, err := s.Link().Watch(t.Context(), soon, name, key)
 	require.NoError(t, err)
 	return w
 }
 
 // deletion waits until w tells that key was deleted, and returns when that was.
-func deletion(t *testing.T, w *session.Watch, key string) int64 {
+func deletion(t *testing.T, w *link.Watch, key string) int64 {
 	t.Helper()
 	for response := range w.Events {
 		require.NoError(t, response.Err())
@@ -82,7 +83,7 @@ func TestWatchesOfASessionShareAStream(t *testing.T) {
 	s := create(t, c.Client(t))
 	for i := range 100 {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "request-id", fmt.Sprint(i))
-		w, err := s.Watch(ctx, soon, "k", "k")
+		w, err := s.Link().Watch(ctx, soon, "k", "k")
 		require.NoError(t, err)
 		defer w.Stop()
 	}
@@ -102,7 +103,7 @@ func TestTheStreamOfWatchesStaysOpenWhereOneCostsAnAuthentication(t *testing.T) 
 	}
 	require.EqualValues(t, 1, c.StreamsOpened("Watch"))
 
-	s.LeaveStream(0)
+	s.Link().LeaveStream(0)
 	w := watch(t, s, "", "k")
 	defer w.Stop()
 	until(t, func() bool { return c.OpenStreams("Watch") == 1 }) // the other has ended
@@ -112,7 +113,7 @@ func TestTheStreamOfWatchesStaysOpenWhereOneCostsAnAuthentication(t *testing.T) 
 func TestWatchesThatAreNotKept(t *testing.T) {
 	c := startEtcd(t)
 	s := create(t, c.Client(t))
-	ended := func(w *session.Watch) {
+	ended := func(w *link.Watch) {
 		t.Helper()
 		for range w.Events { // until it is closed
 		}
@@ -125,14 +126,14 @@ func TestWatchesThatAreNotKept(t *testing.T) {
 	t.Run("on a stream that has been left", func(t *testing.T) {
 		w := watch(t, s, "k", "k")
 		w.Keep(0)
-		s.LeaveStream(w.Stream)
+		s.Link().LeaveStream(w.Stream)
 		next := watch(t, s, "k", "k")
 		require.Equal(t, w.Stream+1, next.Stream)
 		ended(w)
 		next.Stop()
 	})
 	t.Run("beyond 64", func(t *testing.T) {
-		var kept []*session.Watch
+		var kept []*link.Watch
 		for i := range 66 {
 			kept = append(kept, watch(t, s, fmt.Sprint("k", i), "k"))
 		}
@@ -153,7 +154,7 @@ func TestWatchesThatAreNotKept(t *testing.T) {
 		ended(w)
 		late.Keep(0)
 		ended(late)
-		_, err := short.Watch(t.Context(), soon, "k", "k")
+		_, err := short.Link().Watch(t.Context(), soon, "k", "k")
 		require.ErrorIs(t, err, session.ErrClosed)
 	})
 }
@@ -198,7 +199,7 @@ func TestAWatchThatDoesNotBeginHasALimit(t *testing.T) {
 	t.Run("of its own", func(t *testing.T) {
 		lost := c.LoseRequest("Watch", creating, embedtest.Once())
 		defer lost.Heal()
-		_, err := s.Watch(t.Context(), 50*time.Millisecond, "k", "k")
+		_, err := s.Link().Watch(t.Context(), 50*time.Millisecond, "k", "k")
 		require.ErrorContains(t, err, "not created in time")
 		w := watch(t, s, "k", "k")
 		require.Equal(t, int64(1), w.Stream, "another one")
@@ -209,12 +210,12 @@ func TestAWatchThatDoesNotBeginHasALimit(t *testing.T) {
 		defer lost.Heal()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := s.Watch(ctx, soon, "k", "k")
+		_, err := s.Link().Watch(ctx, soon, "k", "k")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 	t.Run("only until it has begun", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		w, err := s.Watch(ctx, soon, "k", "k")
+		w, err := s.Link().Watch(ctx, soon, "k", "k")
 		require.NoError(t, err)
 		cancel()
 		put(t, s.Client(), "k", s.Lease())

@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -7,10 +7,12 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
-// request is in flight.
-type request struct {
+// sending is a request in flight.
+type sending struct {
 	sent   time.Time
 	carry  []*pending
 	ctx    context.Context // of the request alone
@@ -20,14 +22,8 @@ type request struct {
 
 // sendAlone makes a request of p alone, in the goroutine of its caller. So it ends with the caller's context: to
 // wait in another goroutine, as shared requests do, costs a tenth of a round trip.
-func (c *coalescer) sendAlone(ctx context.Context, p *pending, r *request) (o outcome) {
-	if p.Grace {
-		graced, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		defer cancel()
-		defer context.AfterFunc(ctx, func() { time.AfterFunc(grace-time.Since(p.began), cancel) })()
-		ctx = graced
-	}
-	o.timedOut, o.err = attempt(ctx, c.session.ctx, p.limit, func(ctx context.Context) (err error) {
+func (c *coalescer) sendAlone(ctx context.Context, p *pending, r *sending) (o outcome) {
+	o.timedOut, o.err = request.Attempt(ctx, c.link.ctx, p.limit, func(ctx context.Context) (err error) {
 		o.answer, err = p.send(ctx)
 		return err
 	})
@@ -40,30 +36,30 @@ func (c *coalescer) sendAlone(ctx context.Context, p *pending, r *request) (o ou
 func (p *pending) send(ctx context.Context) (*clientv3.TxnResponse, error) {
 	only := p.Transaction
 	only.If = p.conditions()
-	return p.session.send(ctx, only)
+	return p.link.send(ctx, only)
 }
 
 // start sends r in a goroutine of the session. If that is over, the callers find out by themselves.
-func (c *coalescer) start(r *request) {
-	s := c.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.spawn(func(context.Context) { c.send(r) }) {
+func (c *coalescer) start(r *sending) {
+	l := c.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.spawn(func(context.Context) { c.send(r) }) {
 		r.cancel()
 	}
 }
 
 // send makes the request.
-func (c *coalescer) send(r *request) {
+func (c *coalescer) send(r *sending) {
 	defer r.cancel()
 	var answers []*clientv3.TxnResponse
-	timedOut, err := attempt(r.ctx, c.session.ctx, r.carry[0].limit, func(ctx context.Context) (err error) {
+	timedOut, err := request.Attempt(r.ctx, c.link.ctx, r.carry[0].limit, func(ctx context.Context) (err error) {
 		answers, err = c.sendAll(ctx, r.carry)
 		return err
 	})
 	c.answered(r)
-	again := len(r.carry) > 1 && refused(err)
-	if again && (IsAnswer(err, rpctypes.ErrTooManyOps) || IsAnswer(err, rpctypes.ErrRequestTooLarge)) {
+	again := len(r.carry) > 1 && request.Refused(err)
+	if again && (request.IsAnswer(err, rpctypes.ErrTooManyOps) || request.IsAnswer(err, rpctypes.ErrRequestTooLarge)) {
 		c.allowLess(r.carry)
 	}
 	for i, p := range r.carry {
@@ -90,8 +86,8 @@ func (c *coalescer) sendAll(ctx context.Context, carry []*pending) ([]*clientv3.
 		c.mu.Unlock()
 	}
 	b := together(carry, room)
-	answer, err := c.session.send(ctx, b.transaction())
-	tooMany := len(b.conditions) > 0 && IsAnswer(err, rpctypes.ErrTooManyOps)
+	answer, err := c.link.send(ctx, b.transaction())
+	tooMany := len(b.conditions) > 0 && request.IsAnswer(err, rpctypes.ErrTooManyOps)
 	if tooMany {
 		c.mu.Lock()
 		c.operations = min(c.operations, max(room/2, 1))
@@ -99,7 +95,7 @@ func (c *coalescer) sendAll(ctx context.Context, carry []*pending) ([]*clientv3.
 	}
 	if tooMany || err == nil && !answer.Succeeded {
 		b = together(carry, 0)
-		answer, err = c.session.send(ctx, b.transaction())
+		answer, err = c.link.send(ctx, b.transaction())
 	}
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // Epoch ends the doubt about names that an unanswered request may yet create. Every transaction
@@ -21,8 +23,8 @@ import (
 // An epoch whose key the user may not read or write is denied. Then names in doubt are observed for as long as the
 // session lasts. Safe for concurrent use.
 type Epoch struct {
-	session *Session
-	key     string
+	link *Link
+	key  string
 
 	revision atomic.Int64 // mod revision of the key, 0 while it is not there
 	denied   atomic.Bool
@@ -38,19 +40,19 @@ type Epoch struct {
 const epochsLimit = 1024
 
 // Epoch returns the session's epoch of the first of keys that is not denied, or of the last.
-func (s *Session) Epoch(keys ...string) *Epoch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (l *Link) Epoch(keys ...string) *Epoch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var e *Epoch
 	for _, key := range keys {
-		if e = s.epochs[key]; e == nil {
-			if len(s.epochs) == epochsLimit {
+		if e = l.epochs[key]; e == nil {
+			if len(l.epochs) == epochsLimit {
 				// Those in use go on, each with the requests that were made in it. Another of the same key learns
 				// from etcd what it has to know.
-				clear(s.epochs)
+				clear(l.epochs)
 			}
-			e = &Epoch{session: s, key: key, arrived: make(chan struct{}, 1)}
-			s.epochs[key] = e
+			e = &Epoch{link: l, key: key, arrived: make(chan struct{}, 1)}
+			l.epochs[key] = e
 		}
 		if !e.denied.Load() {
 			break
@@ -107,11 +109,11 @@ func (e *Epoch) Denies(ctx context.Context) bool {
 	if !e.Checked() {
 		return true
 	}
-	err := e.session.Call(ctx, func(ctx context.Context) error {
-		_, err := e.session.client.Get(ctx, e.key, clientv3.WithKeysOnly())
+	err := e.link.Call(ctx, func(ctx context.Context) error {
+		_, err := e.link.client.Get(ctx, e.key, clientv3.WithKeysOnly())
 		return err
 	})
-	if IsAnswer(err, rpctypes.ErrPermissionDenied) {
+	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
 		e.denied.Store(true)
 	}
 	return !e.Checked()
@@ -132,12 +134,12 @@ func (e *Epoch) learn(revision int64) {
 
 // begin writes the key, so that no request sent before can take effect any more.
 func (e *Epoch) begin(ctx context.Context) error {
-	s, from := e.session, e.revision.Load()
-	return s.Call(ctx, func(ctx context.Context) error {
+	l, from := e.link, e.revision.Load()
+	return l.Call(ctx, func(ctx context.Context) error {
 		for {
-			answer, err := s.client.Txn(ctx).
+			answer, err := l.client.Txn(ctx).
 				If(clientv3.Compare(clientv3.ModRevision(e.key), "=", from)).
-				Then(clientv3.OpPut(e.key, "", clientv3.WithLease(s.lease))).
+				Then(clientv3.OpPut(e.key, "", clientv3.WithLease(l.lease))).
 				Else(clientv3.OpGet(e.key)).Commit()
 			if err != nil {
 				return err

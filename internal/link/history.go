@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -54,42 +54,43 @@ func wentBack(from, to int64) error {
 	return fmt.Errorf("etcd went back from revision %d to %d", from, to)
 }
 
-// heard is hear for a session, which ends if the cluster is not what it was.
-func (s *Session) heard(header *etcdserverpb.ResponseHeader, least int64) error {
-	err := s.history.hear(header, least)
+// Heard takes in the header of an answer that cannot be older than least if the cluster is what it was. If it is
+// not, the session ends.
+func (l *Link) Heard(header *etcdserverpb.ResponseHeader, least int64) error {
+	err := l.history.hear(header, least)
 	if err != nil {
-		s.lose(err)
+		l.session.Lose(err)
 	}
 	return err
 }
 
-// heardRenewal takes in the header of a renewal's answer. If the member knows less than others have shown, the
+// HeardRenewal takes in the header of a renewal's answer. If the member knows less than others have shown, the
 // quorum is asked whether that is all there is.
-func (s *Session) heardRenewal(header *etcdserverpb.ResponseHeader) {
-	least := s.history.known()
-	if s.heard(header, 0) != nil || header.GetRevision() >= least {
+func (l *Link) HeardRenewal(header *etcdserverpb.ResponseHeader) {
+	least := l.history.known()
+	if l.Heard(header, 0) != nil || header.GetRevision() >= least {
 		return
 	}
-	if s.history.asking.CompareAndSwap(false, true) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.spawn(s.askQuorum)
+	if l.history.asking.CompareAndSwap(false, true) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.spawn(l.askQuorum)
 	}
 }
 
 // askQuorum makes a transaction that changes nothing and needs no permission. To etcd it is a write, so
 // it is answered as of now. What the answer tells is taken in where it is received.
-func (s *Session) askQuorum(ctx context.Context) {
-	_, _, _ = s.Commit(ctx, Transaction{Then: []clientv3.Op{clientv3.OpTxn(nil, nil, nil)}, Alone: true})
-	s.history.asking.Store(false)
+func (l *Link) askQuorum(ctx context.Context) {
+	_, _, _ = l.Commit(ctx, Transaction{Then: []clientv3.Op{clientv3.OpTxn(nil, nil, nil)}, Alone: true})
+	l.history.asking.Store(false)
 }
 
 // WentBack ends the session as lost: an answer of the quorum was true at revision to, although
 // revision from had been shown before the question was sent. It returns the error with which the session has
 // ended. It is for those who hear of revisions without the session, as from a watch.
-func (s *Session) WentBack(from, to int64) error {
-	s.lose(wentBack(from, to))
-	return s.Err()
+func (l *Link) WentBack(from, to int64) error {
+	l.session.Lose(wentBack(from, to))
+	return l.session.Err()
 }
 
 // quorum reports whether t is answered by the quorum, not by one member for itself.

@@ -1,4 +1,4 @@
-package session
+package link
 
 // Claim reserves the lowest number that is free under prefix in this session.
 // Whoever builds keys from it and the lease gets a name that no other goroutine
@@ -9,25 +9,25 @@ package session
 // Give the number back with Free, once it is certain that the key is gone and
 // that no request that could create it is still under way. Safe for concurrent
 // use; no request is made.
-func (s *Session) Claim(prefix string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	used := s.slots[prefix]
+func (l *Link) Claim(prefix string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	used := l.slots[prefix]
 	for n, taken := range used {
 		if !taken {
 			used[n] = true
 			return n
 		}
 	}
-	s.slots[prefix] = append(used, true)
+	l.slots[prefix] = append(used, true)
 	return len(used)
 }
 
 // Free gives back a number that Claim returned for prefix.
-func (s *Session) Free(prefix string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	used := s.slots[prefix]
+func (l *Link) Free(prefix string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	used := l.slots[prefix]
 	if n >= len(used) || !used[n] {
 		panic("session: a number is given back that was not taken")
 	}
@@ -37,8 +37,8 @@ func (s *Session) Free(prefix string, n int) {
 	}
 	if len(used) == 0 {
 		// The table must not grow with the number of prefixes ever used.
-		delete(s.slots, prefix)
+		delete(l.slots, prefix)
 		return
 	}
-	s.slots[prefix] = used
+	l.slots[prefix] = used
 }

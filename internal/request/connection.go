@@ -1,4 +1,4 @@
-package session
+package request
 
 import (
 	"context"
@@ -25,20 +25,20 @@ func Explain(c *clientv3.Client, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	if trouble := connectionTrouble(c); trouble != "" {
+	if trouble := Trouble(c); trouble != "" {
 		return fmt.Errorf("%w (%s)", err, trouble)
 	}
 	return err
 }
 
-// connected reports whether a request of c may be under way.
-func connected(c *clientv3.Client) bool {
+// Connected reports whether a request of c may be under way.
+func Connected(c *clientv3.Client) bool {
 	conn := c.ActiveConnection()
 	return conn == nil || conn.GetState() == connectivity.Ready
 }
 
-// connectionTrouble returns "" if the connection stands, or c has none of its own.
-func connectionTrouble(c *clientv3.Client) string {
+// Trouble says what is wrong with c's connection. It returns "" if the connection stands, or c has none of its own.
+func Trouble(c *clientv3.Client) string {
 	conn := c.ActiveConnection()
 	if conn == nil {
 		return ""

@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 const (
@@ -34,10 +36,10 @@ type Watch struct {
 	// nothing has been heard of it just now, as of a new one.
 	Kept bool
 
-	session *Session
-	name    string
-	stop    context.CancelFunc
-	since   time.Time // when it was kept
+	link  *Link
+	name  string
+	stop  context.CancelFunc
+	since time.Time // when it was kept
 }
 
 // Watch watches key from now on. It returns when the watch stands, one round trip, or at once one
@@ -46,44 +48,44 @@ type Watch struct {
 // An error says that ctx, the session or limit ended before, or what etcd said; later watches use
 // another stream. Once the watch stands, ctx does not matter any more, and nothing that it carries
 // travels: all watches of a session share a stream. Safe for concurrent use.
-func (s *Session) Watch(ctx context.Context, limit time.Duration, name, key string, options ...clientv3.OpOption) (*Watch, error) {
-	needContext(ctx)
-	if s.ctx.Err() != nil {
-		return nil, context.Cause(s.ctx)
+func (l *Link) Watch(ctx context.Context, limit time.Duration, name, key string, options ...clientv3.OpOption) (*Watch, error) {
+	request.NeedContext(ctx)
+	if l.ctx.Err() != nil {
+		return nil, context.Cause(l.ctx)
 	}
 	if name != "" {
-		if w := s.takeKept(name); w != nil {
+		if w := l.takeKept(name); w != nil {
 			return w, nil
 		}
 	}
-	base, stop := context.WithCancel(s.ctx)
-	w := &Watch{session: s, name: name, stop: stop}
-	base, w.Stream = s.WatchContext(base)
+	base, stop := context.WithCancel(l.ctx)
+	w := &Watch{link: l, name: name, stop: stop}
+	base, w.Stream = l.WatchContext(base)
 	// Watch itself blocks until the watch stands, so what bounds it must be able to end its context.
 	given := context.AfterFunc(ctx, stop)
 	tooLong := time.AfterFunc(limit, stop)
-	w.Events = s.client.Watch(base, key, append(slices.Clip(options), clientv3.WithCreatedNotify())...)
+	w.Events = l.client.Watch(base, key, append(slices.Clip(options), clientv3.WithCreatedNotify())...)
 	created, ok := <-w.Events
 	inTime := tooLong.Stop()
 	err := created.Err()
 	if err == nil {
-		err = s.heard(created.Header, 0)
+		err = l.Heard(created.Header, 0)
 	}
 	stands := inTime && ok && err == nil
-	if given() && stands && s.ctx.Err() == nil {
+	if given() && stands && l.ctx.Err() == nil {
 		w.From = created.Header.Revision
-		s.keepStream(w.Stream, key)
+		l.keepStream(w.Stream, key)
 		return w, nil
 	}
 	stop()
 	if !stands {
 		// It may be the stream's fault: it is silent, or keeps the token that it was opened with, and
 		// carries no new watches when that has expired.
-		s.LeaveStream(w.Stream)
+		l.LeaveStream(w.Stream)
 	}
 	switch {
-	case s.ctx.Err() != nil:
-		return nil, context.Cause(s.ctx)
+	case l.ctx.Err() != nil:
+		return nil, context.Cause(l.ctx)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case !inTime:
@@ -103,38 +105,38 @@ func (w *Watch) Stop() { w.stop() }
 // the stream ends with its last watch. A session keeps 64, the latest.
 func (w *Watch) Keep(until int64) {
 	w.From, w.since, w.Kept = max(w.From, until), time.Now(), true
-	s := w.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w.name == "" || s.ctx.Err() != nil {
+	l := w.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.name == "" || l.ctx.Err() != nil {
 		w.stop()
 		return
 	}
-	if len(s.kept) == keepLimit {
-		s.kept[0].stop()
-		s.kept = slices.Delete(s.kept, 0, 1)
+	if len(l.kept) == keepLimit {
+		l.kept[0].stop()
+		l.kept = slices.Delete(l.kept, 0, 1)
 	}
-	if s.kept = append(s.kept, w); len(s.kept) > 1 {
+	if l.kept = append(l.kept, w); len(l.kept) > 1 {
 		return
 	}
-	if s.expiry == nil {
-		s.expiry = time.AfterFunc(keepFor, s.dropKept)
+	if l.expiry == nil {
+		l.expiry = time.AfterFunc(keepFor, l.dropKept)
 	} else {
-		s.expiry.Reset(keepFor)
+		l.expiry.Reset(keepFor)
 	}
 }
 
 // takeKept returns a watch that has been kept under name, or nil.
-func (s *Session) takeKept(name string) *Watch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.IndexFunc(s.kept, func(w *Watch) bool { return w.name == name })
+func (l *Link) takeKept(name string) *Watch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.kept, func(w *Watch) bool { return w.name == name })
 	if i < 0 {
 		return nil
 	}
-	w := s.kept[i]
-	s.kept = slices.Delete(s.kept, i, i+1)
-	if w.Stream != s.current.Load() {
+	w := l.kept[i]
+	l.kept = slices.Delete(l.kept, i, i+1)
+	if w.Stream != l.current.Load() {
 		w.stop() // somebody has had reason to leave its stream
 		return nil
 	}
@@ -142,18 +144,18 @@ func (s *Session) takeKept(name string) *Watch {
 }
 
 // dropKept ends those that nobody wanted in time.
-func (s *Session) dropKept() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (l *Link) dropKept() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
-	s.kept = slices.DeleteFunc(s.kept, func(w *Watch) bool {
+	l.kept = slices.DeleteFunc(l.kept, func(w *Watch) bool {
 		old := now.Sub(w.since) >= keepFor
 		if old {
 			w.stop()
 		}
 		return old
 	})
-	if len(s.kept) > 0 {
-		s.expiry.Reset(s.kept[0].since.Add(keepFor).Sub(now))
+	if len(l.kept) > 0 {
+		l.expiry.Reset(l.kept[0].since.Add(keepFor).Sub(now))
 	}
 }

@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 const (
@@ -27,10 +29,10 @@ type doubt struct {
 // free, once, when the key can neither exist nor come into existence. Free must not block. After the end of the
 // session it is not called any more.
 func (e *Epoch) Doubt(key string, free func()) {
-	s := e.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
+	l := e.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
 		return // the keys go with the lease
 	}
 	now := time.Now()
@@ -38,10 +40,10 @@ func (e *Epoch) Doubt(key string, free func()) {
 	defer e.mu.Unlock()
 	e.doubts = append(e.doubts, doubt{key: key, free: free, since: now, next: now})
 	e.arrivals++
-	s.count(1)
+	l.count(1)
 	if !e.ending {
 		e.ending = true
-		s.spawn(e.end)
+		l.spawn(e.end)
 		return
 	}
 	select {
@@ -68,12 +70,12 @@ func (e *Epoch) end(ctx context.Context) {
 		if e.Checked() {
 			doubts, err = e.settle(ctx, doubts)
 		}
-		e.session.settled(arrivals)
+		e.link.settled(arrivals)
 		if len(doubts) == 0 {
 			continue
 		}
 		if err != nil && ctx.Err() == nil {
-			e.session.logger.Warn("removing keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
+			e.link.logger.Warn("removing keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
 		}
 		e.observe(ctx, doubts)
 		if ctx.Err() != nil {
@@ -85,7 +87,7 @@ func (e *Epoch) end(ctx context.Context) {
 // settle begins an epoch and removes what the earlier ones have created.
 func (e *Epoch) settle(ctx context.Context, doubts []doubt) (left []doubt, err error) {
 	if err := e.begin(ctx); err != nil {
-		if IsAnswer(err, rpctypes.ErrPermissionDenied) {
+		if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
 			e.denied.Store(true)
 		}
 		return doubts, err
@@ -94,7 +96,7 @@ func (e *Epoch) settle(ctx context.Context, doubts []doubt) (left []doubt, err e
 	earlier := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "<", revision) }
 	for some := range slices.Chunk(doubts, batchLimit) {
 		failed := e.remove(ctx, some, earlier)
-		if refused(failed) && len(some) > 1 {
+		if request.Refused(failed) && len(some) > 1 {
 			// One by one, so that a key that may not be touched any more does not keep the others.
 			for one := range slices.Chunk(some, 1) {
 				left, err = e.free(one, e.remove(ctx, one, earlier), left, err)
@@ -120,14 +122,14 @@ func (e *Epoch) free(doubts []doubt, failed error, left []doubt, err error) ([]d
 // remove deletes the keys that exist, in one request. A key may be created anew as soon as one attempt is
 // answered, so created has to be a condition that excludes it from the others.
 func (e *Epoch) remove(ctx context.Context, doubts []doubt, created func(key string) clientv3.Cmp) error {
-	s := e.session
+	l := e.link
 	deletes := make([]clientv3.Op, len(doubts))
 	for i, d := range doubts {
-		ours := clientv3.Compare(clientv3.LeaseValue(d.key), "=", s.lease)
+		ours := clientv3.Compare(clientv3.LeaseValue(d.key), "=", l.lease)
 		deletes[i] = clientv3.OpTxn([]clientv3.Cmp{ours, created(d.key)}, []clientv3.Op{clientv3.OpDelete(d.key)}, nil)
 	}
-	return s.Call(ctx, func(ctx context.Context) error {
-		_, err := s.client.Txn(ctx).Then(deletes...).Commit()
+	return l.Call(ctx, func(ctx context.Context) error {
+		_, err := l.client.Txn(ctx).Then(deletes...).Commit()
 		return err
 	})
 }
@@ -142,7 +144,7 @@ func (e *Epoch) observe(ctx context.Context, doubts []doubt) {
 		if !d.next.After(now) {
 			due = append(due, d)
 			pause := min(max(now.Sub(d.since)/4, firstLook), longLook)
-			doubts[i].next = now.Add(jitter(pause))
+			doubts[i].next = now.Add(request.Jitter(pause))
 		}
 		if doubts[i].next.Before(next) {
 			next = doubts[i].next
@@ -170,10 +172,10 @@ func (e *Epoch) look(ctx context.Context, doubts []doubt) {
 		reads[i] = clientv3.OpGet(d.key, clientv3.WithKeysOnly())
 	}
 	found := make(map[string]int64) // create revisions
-	ctx, cancel := context.WithTimeout(ctx, longAttempt)
+	ctx, cancel := context.WithTimeout(ctx, request.LongAttempt)
 	defer cancel()
-	err := e.session.Call(ctx, func(ctx context.Context) error {
-		answer, err := e.session.client.Txn(ctx).Then(reads...).Commit()
+	err := e.link.Call(ctx, func(ctx context.Context) error {
+		answer, err := e.link.client.Txn(ctx).Then(reads...).Commit()
 		if err != nil {
 			return err
 		}
@@ -189,10 +191,10 @@ func (e *Epoch) look(ctx context.Context, doubts []doubt) {
 	for key := range found {
 		// One by one, so that a key that may not be touched any more does not keep the others.
 		if e.remove(ctx, []doubt{{key: key}}, this) == nil {
-			e.session.logger.Warn("removing a key that was created late", "key", key)
+			e.link.logger.Warn("removing a key that was created late", "key", key)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		e.session.logger.Warn("looking for keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
+		e.link.logger.Warn("looking for keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
 	}
 }

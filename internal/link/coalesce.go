@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 const (
@@ -29,12 +31,12 @@ const (
 
 // coalescer has transactions of one kind share requests.
 type coalescer struct {
-	session *Session
-	reads   bool
+	link  *Link
+	reads bool
 
 	mu         sync.Mutex
 	waiting    []*pending
-	inFlight   []*request     // the oldest first, without those that are overdue
+	inFlight   []*sending     // the oldest first, without those that are overdue
 	carried    int            // transactions in them
 	unanswered int            // requests, overdue or not
 	apart      map[string]int // how many wait with each Apart
@@ -49,9 +51,9 @@ type coalescer struct {
 // that any member may answer would have to wait for the quorum.
 type coalescers struct{ writes, reads, local coalescer }
 
-func (all *coalescers) init(s *Session) {
+func (all *coalescers) init(l *Link) {
 	for _, c := range []*coalescer{&all.writes, &all.reads, &all.local} {
-		c.session, c.alone, c.limit, c.operations = s, aloneLimit, batchLimit, operationLimit
+		c.link, c.alone, c.limit, c.operations = l, aloneLimit, batchLimit, operationLimit
 		c.reads = c != &all.writes
 		c.apart = make(map[string]int)
 	}
@@ -69,12 +71,12 @@ func (all *coalescers) of(t Transaction) *coalescer {
 
 // attempt sends t once, alone or with others, for at most limit.
 func (c *coalescer) attempt(ctx context.Context, t Transaction, doubts int, limit time.Duration) outcome {
-	if err := ctx.Err(); err != nil && !t.Grace {
-		return outcome{err: unsent{err}}
+	if err := ctx.Err(); err != nil {
+		return outcome{err: request.Unsent(err)}
 	}
 	p := &pending{
 		Transaction: t, moment: t.Epoch.moment(), doubts: doubts,
-		session: c.session, limit: limit, began: time.Now(),
+		link: c.link, limit: limit,
 	}
 	if r := c.enqueue(p); r != nil {
 		return c.sendAlone(ctx, p, r)
@@ -84,7 +86,7 @@ func (c *coalescer) attempt(ctx context.Context, t Transaction, doubts int, limi
 }
 
 // enqueue has p wait for others, or returns its request if nothing is to be gained by waiting.
-func (c *coalescer) enqueue(p *pending) *request {
+func (c *coalescer) enqueue(p *pending) *sending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dropOverdue()
@@ -113,7 +115,7 @@ func (c *coalescer) flush(late bool) {
 }
 
 // next takes the transactions of the next request, if it is time for it.
-func (c *coalescer) next(late bool) *request {
+func (c *coalescer) next(late bool) *sending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) == 0 || !late && !c.ready() {
@@ -174,8 +176,8 @@ func (c *coalescer) count(p *pending, change int) {
 }
 
 // take counts a request as in flight.
-func (c *coalescer) take(carry []*pending) *request {
-	r := &request{sent: time.Now(), carry: carry}
+func (c *coalescer) take(carry []*pending) *sending {
+	r := &sending{sent: time.Now(), carry: carry}
 	c.inFlight = append(c.inFlight, r)
 	c.carried += len(carry)
 	c.unanswered++
@@ -197,7 +199,7 @@ func (c *coalescer) remove(i int) {
 }
 
 // answered stops counting r.
-func (c *coalescer) answered(r *request) {
+func (c *coalescer) answered(r *sending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unanswered--

@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // unsettledLimit is how much of what callers have given up may be under way before no more is begun.
@@ -15,28 +17,28 @@ const unsettledLimit = 128
 var errCrowded = errors.New("too many calls that were given up have not been answered")
 
 // unsettled counts what has been given up by callers, and is not known to be over.
-func (s *Session) unsettled(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.count(n)
+func (l *Link) unsettled(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count(n)
 }
 
 // count is unsettled for a caller that has locked mu.
-func (s *Session) count(n int) {
-	s.underWay += n
-	if s.underWay >= unsettledLimit && s.room == nil {
-		s.room = make(chan struct{})
+func (l *Link) count(n int) {
+	l.underWay += n
+	if l.underWay >= unsettledLimit && l.room == nil {
+		l.room = make(chan struct{})
 	}
 }
 
 // settled is the end of what unsettled has counted. Those that wait for room are told when half of it is over.
-func (s *Session) settled(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.underWay -= n
-	if s.room != nil && s.underWay <= unsettledLimit/2 {
-		close(s.room)
-		s.room = nil
+func (l *Link) settled(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.underWay -= n
+	if l.room != nil && l.underWay <= unsettledLimit/2 {
+		close(l.room)
+		l.room = nil
 	}
 }
 
@@ -44,20 +46,20 @@ func (s *Session) settled(n int) {
 // comes before a request that creates a key. Calls that give up and are made again, faster than
 // etcd answers, would otherwise leave more and more for etcd to do. The error says that ctx or the session
 // has ended; nothing has been sent.
-func (s *Session) Admit(ctx context.Context) error {
+func (l *Link) Admit(ctx context.Context) error {
 	for {
-		s.mu.Lock()
-		room := s.room
-		s.mu.Unlock()
+		l.mu.Lock()
+		room := l.room
+		l.mu.Unlock()
 		if room == nil {
 			return nil
 		}
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return unsent{fmt.Errorf("%w: %w", errCrowded, ended(ctx, nil))}
-		case <-s.ctx.Done():
-			return unsent{context.Cause(s.ctx)}
+			return request.Unsent(fmt.Errorf("%w: %w", errCrowded, request.Ended(ctx, nil)))
+		case <-l.ctx.Done():
+			return request.Unsent(context.Cause(l.ctx))
 		}
 	}
 }
@@ -65,23 +67,23 @@ func (s *Session) Admit(ctx context.Context) error {
 // Discard removes key in the background, if its create revision is the given one, until that is
 // confirmed. Then it calls gone, once, from the background goroutine; gone must not block. After the end of
 // the session it is not called any more: the key goes with the lease. Discard does not block.
-func (s *Session) Discard(key string, revision int64, gone func()) {
-	s.DiscardAfter(0, key, revision, gone)
+func (l *Link) Discard(key string, revision int64, gone func()) {
+	l.DiscardAfter(0, key, revision, gone)
 }
 
 // DiscardAfter is Discard, not before d has passed. If the session ends earlier, the
 // key stays for as long as the lease that it is bound to.
-func (s *Session) DiscardAfter(d time.Duration, key string, revision int64, gone func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.spawn(func(ctx context.Context) {
-		if !sleep(ctx, ctx, d) {
+func (l *Link) DiscardAfter(d time.Duration, key string, revision int64, gone func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spawn(func(ctx context.Context) {
+		if !request.Sleep(ctx, ctx, d) {
 			return
 		}
-		for pause := firstPause; ; pause = min(2*pause, longPause) {
-			s.unsettled(1)
-			err := s.discard(ctx, key, revision)
-			s.settled(1)
+		for pause := request.FirstPause; ; pause = min(2*pause, request.LongPause) {
+			l.unsettled(1)
+			err := l.discard(ctx, key, revision)
+			l.settled(1)
 			if ctx.Err() != nil {
 				return
 			}
@@ -89,16 +91,16 @@ func (s *Session) DiscardAfter(d time.Duration, key string, revision int64, gone
 				gone()
 				return
 			}
-			s.removalFailed(key, err)
-			if !sleep(ctx, ctx, jitter(pause)) {
+			l.removalFailed(key, err)
+			if !request.Sleep(ctx, ctx, request.Jitter(pause)) {
 				return
 			}
 		}
 	})
 }
 
-func (s *Session) discard(ctx context.Context, key string, revision int64) error {
-	_, _, err := s.Commit(ctx, Transaction{
+func (l *Link) discard(ctx context.Context, key string, revision int64) error {
+	_, _, err := l.Commit(ctx, Transaction{
 		If:     []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", revision)},
 		Then:   []clientv3.Op{clientv3.OpDelete(key)},
 		Likely: true,
@@ -107,14 +109,14 @@ func (s *Session) discard(ctx context.Context, key string, revision int64) error
 }
 
 // removalFailed logs one failure a second at most, whatever the number of keys.
-func (s *Session) removalFailed(key string, err error) {
-	s.mu.Lock()
-	due := time.Since(s.warned) >= logPause
+func (l *Link) removalFailed(key string, err error) {
+	l.mu.Lock()
+	due := time.Since(l.warned) >= logPause
 	if due {
-		s.warned = time.Now()
+		l.warned = time.Now()
 	}
-	s.mu.Unlock()
+	l.mu.Unlock()
 	if due {
-		s.logger.Warn("removing a key left behind failed, trying again", "key", key, "error", err)
+		l.logger.Warn("removing a key left behind failed, trying again", "key", key, "error", err)
 	}
 }

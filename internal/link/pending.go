@@ -1,13 +1,14 @@
-package session
+package link
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // lateLimit is how long an attempt goes on that its caller has left. Within it a slow etcd answers, and
@@ -19,10 +20,9 @@ type pending struct {
 	Transaction
 	moment  moment // of the epoch when the attempt began
 	doubts  int    // attempts before that were not answered
-	session *Session
+	link    *Link
 	limit   time.Duration
-	began   time.Time
-	request *request // nil while it waits; guarded by the coalescer
+	request *sending // nil while it waits; guarded by the coalescer
 
 	done chan struct{} // closed when the outcome is there
 
@@ -60,8 +60,8 @@ func (p *pending) deliver(o outcome) {
 	close(p.done)
 	if p.abandoned {
 		p.expiry.Stop()
-		defer p.session.settled(1)
-		if p.session.ctx.Err() == nil {
+		defer p.link.settled(1)
+		if p.link.ctx.Err() == nil {
 			p.Late(o.answer, p.doubts, o.err)
 		}
 	}
@@ -75,36 +75,24 @@ func (p *pending) abandon() bool {
 		return false
 	}
 	p.abandoned = true
-	p.session.unsettled(1)
-	p.expiry = time.AfterFunc(lateLimit, func() { p.deliver(outcome{err: unsure{context.DeadlineExceeded}}) })
+	p.link.unsettled(1)
+	p.expiry = time.AfterFunc(lateLimit, func() { p.deliver(outcome{err: request.Unsure(context.DeadlineExceeded)}) })
 	return true
 }
 
 // wait returns the outcome of p, or why nothing waits for it any more.
 func (c *coalescer) wait(ctx context.Context, p *pending) outcome {
-	over := ctx.Done()
-	var expired <-chan time.Time
-	for {
-		select {
-		case <-p.done:
-			return p.outcome
-		case <-over:
-			left := grace - time.Since(p.began)
-			if !p.Grace || left <= 0 {
-				return c.leave(p, ctx.Err())
-			}
-			timer := time.NewTimer(left)
-			defer timer.Stop()
-			over, expired = nil, timer.C
-		case <-expired:
-			return c.leave(p, ctx.Err())
-		case <-c.session.ctx.Done():
-			err := context.Cause(c.session.ctx)
-			if c.withdraw(p) {
-				return outcome{err: unsent{err}}
-			}
-			return outcome{err: unsure{err}}
+	select {
+	case <-p.done:
+		return p.outcome
+	case <-ctx.Done():
+		return c.leave(p, ctx.Err())
+	case <-c.link.ctx.Done():
+		err := context.Cause(c.link.ctx)
+		if c.withdraw(p) {
+			return outcome{err: request.Unsent(err)}
 		}
+		return outcome{err: request.Unsure(err)}
 	}
 }
 
@@ -112,16 +100,16 @@ func (c *coalescer) wait(ctx context.Context, p *pending) outcome {
 func (c *coalescer) leave(p *pending, err error) outcome {
 	switch {
 	case c.withdraw(p):
-		return outcome{err: unsent{err}}
+		return outcome{err: request.Unsent(err)}
 	case c.reads:
 		if p.request.wanted.Add(-1) == 0 {
 			p.request.cancel()
 		}
-		return outcome{err: unsure{err}}
+		return outcome{err: request.Unsure(err)}
 	case p.Late == nil:
-		return outcome{err: unsure{err}}
+		return outcome{err: request.Unsure(err)}
 	case p.abandon():
-		return outcome{err: inFlight{err}}
+		return outcome{err: request.InFlight(err)}
 	}
 	return p.outcome // which came at the same moment
 }
@@ -137,21 +125,3 @@ func (c *coalescer) withdraw(p *pending) bool {
 	}
 	return i >= 0
 }
-
-// unsent is the error of a request that etcd never got.
-type unsent struct{ error }
-
-func (u unsent) Unwrap() error { return u.error }
-
-// unsure is the error of a request that may have taken effect, or may yet, whatever the error itself says.
-type unsure struct{ error }
-
-func (u unsure) Unwrap() error { return u.error }
-
-// inFlight is the error of a transaction whose outcome Late is going to be told.
-type inFlight struct{ error }
-
-func (f inFlight) Unwrap() error { return f.error }
-
-// InFlight reports whether err is that of a transaction whose outcome its Late is going to be told.
-func InFlight(err error) bool { return errors.As(err, new(inFlight)) }

@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // Transaction is what one caller asks of etcd. It may share a request with others.
@@ -29,18 +31,14 @@ type Transaction struct {
 	// Alone keeps the transaction out of shared requests.
 	Alone bool
 
-	// Grace gives the first attempt a quarter of a second even if the caller's context is over. It is
-	// for what cleans up.
-	Grace bool
-
 	// Late is called once if the caller's context ended while a shared request was in flight, for which
-	// the error of Commit satisfies [InFlight]. It gets the answer, or an error if there was none within
+	// the error of Commit satisfies [request.IsInFlight]. It gets the answer, or an error if there was none within
 	// a second, and the number of attempts before that one that were not answered. It may be called
 	// before Commit returns. It is not called after the end of the session. It must not block.
 	Late func(answer *clientv3.TxnResponse, doubts int, err error)
 }
 
-// Commit is [Session.Call] for t, which must be repeatable. T must not be changed afterwards.
+// Commit is [Link.Call] for t, which must be repeatable. T must not be changed afterwards.
 //
 // It may share a request with transactions of other goroutines of the session. While four are in
 // flight, others collect. They are sent as one request when nothing is in flight any more, or when
@@ -57,25 +55,25 @@ type Transaction struct {
 // transaction that is alone ends with ctx. Doubts is the number of attempts that were sent and not answered, that one apart: each may have
 // taken effect, or may yet. Requests that etcd's client repeats by itself are not among them. Values
 // of ctx do not travel with the request. Safe for concurrent use.
-func (s *Session) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, doubts int, err error) {
-	needContext(ctx)
-	c := s.coalescers.of(t)
-	err = s.call(ctx, func(limit time.Duration) (timedOut bool, err error) {
+func (l *Link) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, doubts int, err error) {
+	request.NeedContext(ctx)
+	c := l.coalescers.of(t)
+	err = l.call(ctx, func(limit time.Duration) (timedOut bool, err error) {
 		o := c.attempt(ctx, t, doubts, limit)
 		if o.again {
-			before := Doubtful(o.err)
+			before := request.Doubtful(o.err)
 			if before {
 				doubts++
 			}
 			alone := t
 			alone.Alone = true
 			o = c.attempt(ctx, alone, doubts, limit)
-			if before && refused(o.err) {
-				o.err = unsure{o.err}
+			if before && request.Refused(o.err) {
+				o.err = request.Unsure(o.err)
 				doubts-- // or it counts twice
 			}
 		}
-		if Doubtful(o.err) && !InFlight(o.err) {
+		if request.Doubtful(o.err) && !request.IsInFlight(o.err) {
 			doubts++
 		}
 		t.Likely = t.Likely && doubts == 0 // it may find itself
@@ -104,14 +102,14 @@ func (t Transaction) size() (bytes int) {
 }
 
 // send makes one request, and takes in what its answer tells of the cluster.
-func (s *Session) send(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {
+func (l *Link) send(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {
 	least := int64(0)
 	if t.quorum() {
-		least = s.history.known()
+		least = l.history.known()
 	}
-	answer, err := s.request(ctx, t)
+	answer, err := l.request(ctx, t)
 	if err == nil {
-		err = s.heard(answer.Header, least)
+		err = l.Heard(answer.Header, least)
 	}
 	if err != nil {
 		return nil, err
@@ -119,9 +117,9 @@ func (s *Session) send(ctx context.Context, t Transaction) (*clientv3.TxnRespons
 	return answer, nil
 }
 
-func (s *Session) request(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {
+func (l *Link) request(ctx context.Context, t Transaction) (*clientv3.TxnResponse, error) {
 	if t.reads() && len(t.Then) == 1 {
-		answer, err := s.client.Do(ctx, t.Then[0])
+		answer, err := l.client.Do(ctx, t.Then[0])
 		if err != nil {
 			return nil, err
 		}
@@ -130,5 +128,5 @@ func (s *Session) request(ctx context.Context, t Transaction) (*clientv3.TxnResp
 			{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: read}},
 		}}, nil
 	}
-	return s.client.Txn(ctx).If(t.If...).Then(t.Then...).Else(t.Else...).Commit()
+	return l.client.Txn(ctx).If(t.If...).Then(t.Then...).Else(t.Else...).Commit()
 }

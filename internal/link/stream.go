@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -40,23 +40,23 @@ func (s *Streams) LeaveStream(number int64) { s.current.CompareAndSwap(number, n
 // keepStream keeps the given stream open while no watch uses it, until the session ends or leaves it:
 // the client of a user with a password authenticates for every stream that it opens. For that there
 // is a watch that never tells anything, on key, which the user may read.
-func (s *Session) keepStream(stream int64, key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.client.Username == "" || s.ctx.Err() != nil || s.leave != nil || stream != s.current.Load() {
+func (l *Link) keepStream(stream int64, key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client.Username == "" || l.ctx.Err() != nil || l.leave != nil || stream != l.current.Load() {
 		return
 	}
-	ctx, leave := context.WithCancel(s.ctx)
-	watchCtx, _ := s.WatchContext(ctx)
-	s.leave = leave
-	s.running.Go(func() {
+	ctx, leave := context.WithCancel(l.ctx)
+	watchCtx, _ := l.WatchContext(ctx)
+	l.leave = leave
+	l.running.Go(func() {
 		defer func() {
 			leave()
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.leave = nil
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.leave = nil
 		}()
-		events := s.client.Watch(watchCtx, key, clientv3.WithFilterPut(), clientv3.WithFilterDelete(),
+		events := l.client.Watch(watchCtx, key, clientv3.WithFilterPut(), clientv3.WithFilterDelete(),
 			clientv3.WithProgressNotify()) // so that after a disconnection etcd need not look far back
 		for {
 			select {
@@ -72,11 +72,11 @@ func (s *Session) keepStream(stream int64, key string) {
 }
 
 // LeaveStream is that of [Streams]. The stream ends with the watches that still use it.
-func (s *Session) LeaveStream(number int64) {
-	s.Streams.LeaveStream(number)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.leave != nil && number != s.current.Load() {
-		s.leave()
+func (l *Link) LeaveStream(number int64) {
+	l.Streams.LeaveStream(number)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.leave != nil && number != l.current.Load() {
+		l.leave()
 	}
 }

@@ -1,0 +1,139 @@
+// Package link is what the queues need of a session: transactions and calls that end with it, names for its keys and
+// their removal, watches, and turns at what costs etcd much.
+//
+// Invariants:
+//
+//  1. Nothing is sent after the session has ended and [Link.Wait] has returned.
+//  2. An answer that shows that etcd went back, or that the lease is gone, ends the session.
+//  3. Keys handed to Discard are removed in the background until that is confirmed or the lease is over.
+//  4. A name handed to Epoch.Doubt is free again only when no request that was sent before can create its
+//     key any more. A doubt costs one write and one deletion; doubts that arise meanwhile share the next two.
+//  5. Calls that have given up do not pile up: while 128 or more have left a request, a removal or a
+//     doubt that is not over, Admit lets no other call begin.
+package link
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
+)
+
+// logPause is the time between two log lines about the same trouble.
+const logPause = time.Second
+
+// Session is what a link knows of its session.
+type Session interface {
+	Client() *clientv3.Client
+	Lease() clientv3.LeaseID
+
+	// Context ends with the session. Its cause is the error of the session.
+	Context() context.Context
+
+	// Err compares with the clock, and ends the session if its time is over.
+	Err() error
+
+	// Lose ends the session as lost.
+	Lose(cause error)
+}
+
+// Link connects the queues to one session. It is safe for concurrent use.
+type Link struct {
+	Streams // of the watches on behalf of the session
+
+	session Session
+	client  *clientv3.Client
+	lease   clientv3.LeaseID
+	ctx     context.Context // that of the session
+	logger  *slog.Logger
+
+	running sync.WaitGroup // the link's own goroutines
+
+	history    history
+	coalescers coalescers
+	turns      chan struct{} // has room for those of InTurn
+
+	mu         sync.Mutex
+	slots      map[string][]bool     // by prefix: the numbers that are taken
+	epochs     map[string]*Epoch     // by key
+	warned     time.Time             // when a failed removal was logged last
+	underWay   int                   // of what callers have given up
+	room       chan struct{}         // closed when there is room for more; nil if there is
+	gatherings map[string]*gathering // the last one of each key, while it is not answered
+	kept       []*Watch              // that nobody uses at the moment, the oldest first
+	expiry     *time.Timer           // of the oldest of those; nil until there has been one
+	leave      context.CancelFunc    // ends what keeps their stream open; nil if nothing does
+}
+
+// New returns the link of a session that has just been created.
+func New(s Session, logger *slog.Logger) *Link {
+	l := &Link{
+		session:    s,
+		client:     s.Client(),
+		lease:      s.Lease(),
+		ctx:        s.Context(),
+		logger:     logger,
+		slots:      make(map[string][]bool),
+		gatherings: make(map[string]*gathering),
+		epochs:     make(map[string]*Epoch),
+		turns:      make(chan struct{}, turnLimit),
+	}
+	l.coalescers.init(l)
+	return l
+}
+
+// Wait returns when the link's goroutines have ended, after the session has.
+func (l *Link) Wait() {
+	l.mu.Lock()
+	l.mu.Unlock() //nolint:staticcheck // no goroutine is started after this
+	l.running.Wait()
+}
+
+// spawn runs f in a goroutine that Wait waits for, unless the session is over. Its
+// context ends with the session. The caller has locked mu.
+func (l *Link) spawn(f func(context.Context)) (started bool) {
+	if l.ctx.Err() != nil {
+		return false
+	}
+	l.running.Go(func() { f(l.ctx) })
+	return true
+}
+
+// Call runs op, a single request to etcd, until it is answered: each attempt
+// gets a context with a deadline of its own (3 s at first, up to 12 s), and
+// failures that may pass (no answer, no leader, member down, too many requests)
+// are tried again after a jittered pause. It returns early with an error that
+// wraps ctx's when that ends, with the session's when that ends, and with
+// etcd's own answer when that will not change (permission denied, no space).
+// An answer that the lease is unknown ends the session; so what is bound to another lease is not for
+// Call.
+//
+// As op may be run several times, it must be repeatable; see [request.Doubtful] for
+// what its error says about writes.
+func (l *Link) Call(ctx context.Context, op func(context.Context) error) error {
+	request.NeedContext(ctx)
+	return l.call(ctx, func(limit time.Duration) (timedOut bool, err error) { return request.Attempt(ctx, l.ctx, limit, op) })
+}
+
+func (l *Link) call(ctx context.Context, try func(limit time.Duration) (timedOut bool, err error)) error {
+	if err := l.session.Err(); err != nil {
+		return request.Unsent(err)
+	}
+	err := request.Repeat(ctx, l.ctx, func(limit time.Duration) (timedOut bool, err error) {
+		// Judged here, since the error of the call may tell why ctx ended, which may be the loss of
+		// another session.
+		if timedOut, err = try(limit); request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
+			l.session.Lose(err)
+		}
+		return timedOut, err
+	})
+	if ended := l.session.Err(); err != nil && ended != nil {
+		return request.Instead(err, ended)
+	}
+	return request.Explain(l.client, err)
+}
