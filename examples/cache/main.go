@@ -1,4 +1,4 @@
-// Cache is about a cache beside a database, and a price in it that is old for good.
+// Cache shows how a cache next to a database keeps an old price for good, and two locks that prevent it.
 //
 //	go run ./examples/cache
 //
@@ -9,9 +9,9 @@
 // changes all prices: without a lock, with a Mutex, and with a RWMutex. Processes that fill the cache
 // take the RWMutex as readers, since they need not keep out each other.
 //
-// The part to copy into a service is in prices.go; show.go is the first part of the story,
-// measure.go the second. The program exits with 0 only if the cache has been old without a lock,
-// and never with one.
+// The part to copy into a service is in prices.go. show.go is the first part of the story, and
+// measure.go the second. The program exits with 0 only if the cache was outdated without a lock, and
+// never with one.
 package main
 
 import (
@@ -30,7 +30,7 @@ var program = stage.Program{
 
 func main() { program.Main() }
 
-// way is one of those in which to keep a cache.
+// way is one way to keep the cache.
 type way struct {
 	name   string
 	locked bool
@@ -54,7 +54,7 @@ var ways = []way{
 		}},
 }
 
-// open returns the prices of one way, which have nothing to do with those of another.
+// open returns the prices of one way, independent of those of the others.
 func (w way) open(e *stage.Etcd, sessions *session.Keeper, part string, options ...etcdlock.Option) *Prices {
 	p := &Prices{client: e.Client, prefix: e.Prefix + part + "/" + w.name + "/"}
 	p.fill, p.change = w.locks(sessions, append(options, etcdlock.WithNamespace(p.prefix+"locks"))...)

@@ -185,8 +185,8 @@ func (w way) readOne(ctx context.Context, p *Prices, changes *history, r *report
 	return nil
 }
 
-// history is which changes have been completed, as far as this process has heard. It hears of
-// them a bit late, so a price that is older is old indeed.
+// history has the changes that were completed, as far as this process knows. It learns of them a bit
+// late, so a price that is older than its last change is really outdated.
 type history struct {
 	mu     sync.Mutex // guards the rest
 	at     map[int]time.Time
@@ -219,7 +219,7 @@ func (h *history) when(price int) time.Time {
 
 func product(i int) string { return fmt.Sprintf("product-%d", i) }
 
-// again tries until something else comes of it than the loss of a lock.
+// again repeats f while it fails because a lock was lost.
 func again(ctx context.Context, try func() error) error {
 	for {
 		err := try()

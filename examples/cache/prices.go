@@ -10,12 +10,12 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// Prices are kept in a database, which is slow, and in a cache, which is to be no later than it.
-// In this example both are keys in etcd, so that what is written can be made conditional on the
-// lock. A store elsewhere would be given the writer's token, to refuse one that is too late.
+// Prices are kept in a database, which is slow, and in a cache, which must not be outdated. In this
+// example both are keys in etcd, so that writes can be conditional on the lock. Another store
+// would get the writer's token, and refuse tokens that are too low.
 //
-// One lock is for all prices, since they change together. Where one changes at a time, a
-// Striped has a lock for each.
+// One lock covers all prices, since they change together. Where one changes at a time, a Striped
+// has a lock for each.
 type Prices struct {
 	client *clientv3.Client
 	prefix string

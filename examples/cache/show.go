@@ -16,8 +16,8 @@ const (
 	later    = 100 // reads, to see whether it gets better by itself
 )
 
-// show has a price changed exactly while a reader has it from the database, and not yet put into
-// the cache: the reader goes on when the change is done, or has to wait for the reader.
+// show changes a price just when a reader has read it from the database and has not yet put it into the
+// cache. The reader goes on when the change is done, or when the change waits for the reader.
 func show(ctx context.Context, e *stage.Etcd, w way, sessions *session.Keeper) error {
 	hasRead, goOn := make(chan struct{}), make(chan struct{})
 	letReaderGoOn := sync.OnceFunc(func() { close(goOn) })

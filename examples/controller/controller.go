@@ -107,21 +107,21 @@ func (c *controller) reconcile(ctx context.Context, term *etcdlock.Term) error {
 	if err != nil {
 		return err
 	}
-	// It may have taken any time to get here. If somebody else leads by now, he has found the
-	// world as it is and goes on from there, and this write must not undo what he did.
+	// It may have taken any time to get here. If another replica leads by now, it has gone on from what
+	// it found, and this write must not undo its work.
 	_, err = term.Txn(ctx).Then(clientv3.OpPut(c.options.Prefix+"actual", string(value))).Commit()
 	return err
 }
 
-// order has the cloud change the size. What has been ordered is waited for, even when the term
-// is over meanwhile: an order of which one does not know the outcome is worse than a late one.
+// order has the cloud change the size. It waits for the outcome even if the term ends meanwhile: an
+// order with an unknown outcome is worse than a late one.
 func (c *controller) order(ctx context.Context, next fleet) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderTimeout)
 	defer cancel()
 	return c.ask(ctx, http.MethodPost, "/fleet?size="+strconv.Itoa(next.Size))
 }
 
-// healthy tells whether this replica could do the work if it led.
+// healthy reports whether this replica could do the work.
 func (c *controller) healthy(ctx context.Context) error { return c.ask(ctx, http.MethodGet, "/health") }
 
 func (c *controller) ask(ctx context.Context, method, path string) error {

@@ -1,14 +1,14 @@
-// Controller is the story of a service that runs in several replicas of which exactly one must
-// do the work: when that one is stopped for an update, the next goes on at once; when what it
-// depends on is sick, it steps back by itself; when it is stuck, an operator removes it, and what
-// it still writes is refused; when it crashes, another goes on after about its lease's TTL.
+// Controller is the story of a service with several replicas, of which exactly one must do the work.
+// When the leader is stopped for an update, the next one goes on at once. When a dependency of the leader
+// fails, it resigns by itself. When it hangs, an operator removes it, and its late writes
+// are refused. When it crashes, another one goes on after about its lease's TTL.
 //
 //	go run ./examples/controller
 //
-// starts three replicas, does all of that to them, and ends with a timeline of who led, checked
-// against what etcd has in its history. The service itself is in controller.go (Election.Run, a
-// reconcile loop, Term.Txn) and replica.go (sessions, /healthz and /leader, the end of it all);
-// the other files are the stage. It is a template, and a single replica of it runs with
+// starts three replicas and does all of that to them. At the end it prints a timeline of the leaders, and
+// compares it with etcd's history. The service itself is in controller.go (Election.Run, a
+// reconcile loop, Term.Txn) and replica.go (sessions, /healthz and /leader, the end). The
+// other files are the stage. The service is a template. A single replica runs with
 //
 //	go run ./examples/controller replica -endpoints host:2379
 package main

@@ -22,10 +22,10 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// closeTimeout bounds what is done after the process has been told to stop.
+// closeTimeout bounds the clean-up after the process was asked to stop.
 const closeTimeout = 3 * time.Second
 
-// options are what a replica is told.
+// options are those of one replica.
 type options struct {
 	Name   string
 	Prefix string // of its keys in etcd
@@ -84,7 +84,7 @@ func serve(ctx context.Context, client *clientv3.Client, o options, say func(str
 	return errors.Join(err, failed)
 }
 
-// observe keeps in mind who leads, so that /leader costs etcd nothing.
+// observe remembers the leader, so that /leader costs etcd nothing.
 func (c *controller) observe(ctx context.Context) {
 	for leader, err := range c.election.Observe(ctx) {
 		if err != nil {
@@ -96,7 +96,7 @@ func (c *controller) observe(ctx context.Context) {
 	}
 }
 
-// status is for the platform: whether this process is well, and who leads.
+// status is for the platform: the health of this process, and the leader.
 func (c *controller) status() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {

@@ -18,7 +18,7 @@ import (
 // width of the timeline's bars, in characters.
 const width = 40
 
-// report prints who led when, and what the leaders wrote, and fails if that is not as promised.
+// report prints the terms of the leaders and their writes. It fails if a promise was broken.
 func (s *show) report(ctx context.Context) error {
 	writes, err := s.history(ctx)
 	if err != nil {

@@ -33,7 +33,7 @@ type show struct {
 	lines []string   // that the replicas have said
 }
 
-// running is a replica, and where it tells how it is.
+// running is a replica, and the address of its status.
 type running struct {
 	*stage.Process
 	url    string
@@ -101,7 +101,7 @@ func (s *show) leader() etcdlock.Leader {
 	return etcdlock.Leader{}
 }
 
-// next does what ends a term, and waits until somebody else leads.
+// next ends a term, and waits until another replica leads.
 func (s *show) next(ctx context.Context, why string, end func(etcdlock.Leader) error) (last, next etcdlock.Leader, took time.Duration, err error) {
 	last = s.leader()
 	began := time.Now()

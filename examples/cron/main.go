@@ -1,11 +1,11 @@
-// Cron is the story of a job that has to run once per tick although every machine has the
-// timer, so that it also runs when one of them is down.
+// Cron is the story of a job that has to run once per tick. Every machine has the timer, so that the job also
+// runs when one of them is down.
 //
 //	go run ./examples/cron
 //
-// starts three processes with the same schedule and clocks that differ, kills one in the middle of
-// a run, and verifies what took effect: each tick at most once, and all but that of the killed
-// exactly once, some of them late. It shows first why a lock alone does not do.
+// starts three processes with the same schedule and different clocks, and kills one in the middle of a
+// run. Then it verifies that each tick ran at most once, and that all ran exactly once, some
+// of them late, except that of the killed process. It shows first why a lock alone is not enough.
 //
 // The part to copy is in schedule.go. TryLock refuses all processes but the first, and
 // WithMinHold those whose clocks are behind. The record in etcd, written with the hold's Txn
@@ -41,10 +41,10 @@ var program = stage.Program{Name: "cron", Story: story, Roles: map[string]stage.
 
 func main() { program.Main() }
 
-// releaseTimeout bounds what is done after a run, for which the run's context is of no use.
+// releaseTimeout bounds the clean-up after a run, whose context may have ended.
 const releaseTimeout = 3 * time.Second
 
-// config is what a process is told.
+// config is what a process gets at its start.
 type config struct {
 	Name   string
 	Epoch  time.Time

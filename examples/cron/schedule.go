@@ -58,15 +58,15 @@ func (s *schedule) run(ctx context.Context) error {
 	}
 }
 
-// try does what is to be done up to this tick, unless somebody else does.
+// try runs the job for the ticks up to this one, unless another process does.
 func (s *schedule) try(ctx context.Context, tick int) error {
 	err := etcdlock.TryDo(ctx, s.lock, func(ctx context.Context, h *etcdlock.Hold) error {
 		last, err := s.last(ctx)
 		if err != nil {
 			return err
 		}
-		// Ticks that nobody has begun were missed, by everybody. Whether they are to be made up
-		// for, one by one, at once, or not at all, is for the job to say: this one wants each.
+		// All processes have missed a tick that has no record. A job may want to make up for
+		// such ticks one by one, at once, or not at all. This one wants each.
 		for missed := last + 1; missed <= tick; missed++ {
 			if err := s.once(h, record{Tick: missed, By: s.name, Late: missed < tick}); err != nil {
 				return err

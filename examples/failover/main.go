@@ -1,19 +1,19 @@
-// Failover shows what becomes of a lock when members of etcd die: nothing, as long as a
-// majority lives; and when it does not, nobody has the lock, and everybody knows that.
+// Failover shows what happens to a lock when members of etcd die. As long as a majority lives, nothing
+// does. Without a majority nobody has the lock, and its last holder knows that.
 //
 //	go run ./examples/failover
 //
 // Alice holds a lock, Bob waits for it, and every member of a cluster of three is killed in its
 // turn, first the one that Alice's renewals go to. Her hold goes on through another member, and
-// Bob gets the lock when she releases it. Then a majority is killed while Bob holds: he is told
-// that he has lost the lock before his lease could have run out, and nobody can get it. Alice waits
-// all the while. When the members are back, she gets the lock.
+// Bob gets the lock when she releases it. Then a majority is killed while Bob holds it. He loses
+// the lock before his lease could expire, and nobody can get it. Alice waits all the while. When
+// the members are back, she gets the lock.
 //
-// That a lock outlives a server is what Redlock tries to reach with clocks, and what is lost
-// with asynchronous replication: a replica that has not heard of a lock yet grants it again.
+// Redlock tries with clocks to make a lock outlive a server. With asynchronous replication it does not: a
+// replica that does not have the lock yet grants it again.
 //
-// Read party.go for what a service does, then what is done to it: rolling.go, majority.go. It kills
-// members, so it runs on an etcd of its own and takes no -endpoints.
+// Read party.go for the service, then rolling.go and majority.go for the faults. The program kills
+// members, so it runs on its own etcd and takes no -endpoints.
 package main
 
 import (

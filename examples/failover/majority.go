@@ -61,7 +61,7 @@ func aMajorityDies(ctx context.Context, e *stage.Etcd, alice, bob *party, h *etc
 	return h, dead, nil
 }
 
-// membersComeBack has everybody have the lock once more.
+// membersComeBack restarts the members, and lets both parties hold the lock once more.
 func membersComeBack(ctx context.Context, e *stage.Etcd, alice, bob *party, lost *etcdlock.Hold, dead []*embedtest.Member) error {
 	alices := alice.wait(ctx)
 	e.Say("alice  waits with Lock, while there is nobody to hear her")

@@ -28,8 +28,8 @@ type outcome struct {
 }
 
 func arrive(e *stage.Etcd, name string) (*party, error) {
-	// It knows all members, which is all that it takes to survive one. And it dials a member that comes
-	// back within 50 ms: gRPC would let it wait for seconds, in which these acts kill the next one.
+	// The client knows all members, so that it survives one. It dials a member that comes back within
+	// 50 ms. gRPC would wait for seconds, and by then these acts have killed the next one.
 	client, err := e.Cluster.NewClient()
 	if err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func (p *party) standsInLine(ctx context.Context, waiting <-chan outcome) error 
 	}
 }
 
-// note writes something that only the holder may write. Writing it twice does no harm, and so it can be tried
-// again when a member dies over it, which a transaction alone is not.
+// note writes something that only the holder may write. Writing it twice does no harm. So it is repeated when
+// a member dies during the write. A transaction alone is not.
 func (p *party) note(ctx context.Context, h *etcdlock.Hold, key, value string) error {
 	return session.Retry(ctx, func(ctx context.Context) error {
 		_, err := h.Txn(ctx).Then(clientv3.OpPut(key, value)).Commit()

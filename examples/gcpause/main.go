@@ -1,17 +1,17 @@
-// Gcpause shows why a lock alone is not enough, and what is: a holder is stopped for longer
-// than its lease lives, somebody else takes over, and the first one wakes up and writes.
+// Gcpause shows why a lock alone is not enough, and what is. A holder is suspended for longer than its
+// TTL, another process takes over, and the first one wakes up and writes.
 //
 //	go -C examples/gcpause run .
 //
-// Alice and Bob, two processes, add money to an account, one at a time, under a lock. Alice has
-// read the balance and has just seen that she holds the lock when she gets SIGSTOP, which stands
-// for a long garbage collection, a paused virtual machine or a closed lid. Bob gets the lock and
-// does his work. Then Alice wakes up between her look and her write. The account is kept in etcd, behind
-// HTTP and in SQLite, each without protection, where Alice's late write lands and Bob's money
-// is gone, and with the token or the guard of the hold, where it is refused.
+// Alice and Bob, two processes, add money to an account, one at a time, under a lock. Alice reads the
+// balance and checks that she holds the lock. Then she gets SIGSTOP, which stands for a long garbage
+// collection, a paused virtual machine, or a closed lid. Bob gets the lock and does his work. Then Alice
+// wakes up between her check and her write. The account is kept in etcd, behind HTTP, and in
+// SQLite. Without protection Alice's late write takes effect, and Bob's money is gone. With
+// the token or the guard of the hold it is refused.
 //
-// Read stores.go: the three stores, with a fence and without; then server.go, the HTTP server
-// that refuses. clerk.go is what Alice and Bob do. It is a module of its own because of SQLite.
+// Read stores.go, the three stores with and without a fence, and then server.go, the HTTP server
+// that refuses. clerk.go is what Alice and Bob do. The program is a module of its own because of SQLite.
 // Windows cannot stop a process, so there the program says so and ends.
 package main
 
@@ -75,7 +75,7 @@ func story(ctx context.Context, e *stage.Etcd) error {
 	return verdict
 }
 
-// play returns when what happened, and what Alice and Bob said of their writes.
+// play returns the times of what happened, and what Alice and Bob reported of their writes.
 func play(ctx context.Context, e *stage.Etcd, s *storage, b bank) (t timeline, wroteA, wroteB report, err error) {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -145,7 +145,7 @@ func play(ctx context.Context, e *stage.Etcd, s *storage, b bank) (t timeline, w
 	return fail(nil)
 }
 
-// judge shows what became of the account in each place. The error says where that is not what was promised.
+// judge shows the account in each place. Its error names the places where a promise was broken.
 func judge(ctx context.Context, e *stage.Etcd, b bank, alice, bob report) (wrong error) {
 	places, closePlaces, err := b.open(e.Client)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// storage is a small server that keeps accounts. It knows nothing of locks: only that a fenced
-// account is for those whose token is not older than one that it has seen there. The fences are
-// forgotten with the process, and so are the balances.
+// storage is a small server that keeps accounts. It knows nothing of locks. It only refuses a request for a
+// fenced account if its token is lower than one that it has seen there. Fences and balances
+// end with the process.
 type storage struct {
 	mu       sync.Mutex // guards the balances, and keeps a fence and its balance together
 	accounts map[string]*account

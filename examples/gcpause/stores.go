@@ -60,7 +60,7 @@ func (s inEtcdTxn) Write(ctx context.Context, h *etcdlock.Hold, balance int) err
 	return err
 }
 
-// inEtcdGuard is the same in a transaction of one's own. It shows that it is etcd that refuses.
+// inEtcdGuard does the same in a transaction of the client's. It shows that etcd itself refuses.
 type inEtcdGuard struct{ inEtcd }
 
 func (s inEtcdGuard) Write(ctx context.Context, h *etcdlock.Hold, balance int) error {

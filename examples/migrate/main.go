@@ -1,5 +1,5 @@
-// Migrate is the story of a fleet that has always used etcd's concurrency.Mutex and moves to
-// this library: process by process, at the same lock, while the work goes on.
+// Migrate is the story of a fleet that uses etcd's concurrency.Mutex and moves to this library: process by
+// process, at the same lock, while the work goes on.
 //
 //	go run ./examples/migrate
 //
@@ -96,7 +96,7 @@ func story(ctx context.Context, e *stage.Etcd) (err error) {
 	return a.finish(ctx)
 }
 
-// leave tells processes to leave and waits until they have.
+// leave asks processes to leave and waits until they have.
 func leave(processes ...*stage.Process) (err error) {
 	for _, p := range processes {
 		p.Leave()

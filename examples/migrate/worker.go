@@ -27,7 +27,7 @@ const (
 	ours  = "etcdlock" // with this library
 )
 
-// job is what a worker is told.
+// job is what a worker gets at its start.
 type job struct{ Name, Kind string }
 
 // turn is what a worker writes down while it has the lock.

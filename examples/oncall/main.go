@@ -2,12 +2,12 @@
 //
 //	go run ./examples/oncall
 //
-// One of them has to stay on duty. Each is a process that looks at the roster, sees that the other
-// is there, and writes that it has left itself. They write different keys, so nobody overwrites
-// anything; still both are gone. That is called write skew, and many a database lets it happen.
-// The program shows it, then the same with a Mutex, then without any lock, by a transaction of
-// etcd that takes effect only if nothing it rests on has changed. At the end it measures the two
-// that are right, alone and with many at once, to tell when to prefer which.
+// One of them has to stay on duty. Each is a process that reads the roster, sees that the other is there,
+// and writes that it has left itself. They write different keys, so neither overwrites the other.
+// Still both are gone. This is write skew, and many databases let it happen. The program shows it,
+// and then the same with a Mutex. Then it shows a way without a lock: a transaction of etcd that
+// takes effect only if nothing that was read has changed. At the end it measures the two correct
+// ways, alone and with many at once, to show when to prefer which.
 //
 // The part to copy into a service is in roster.go. The program exits with 0 only if both have
 // left in the first act, and exactly one in the others.

@@ -13,8 +13,8 @@ import (
 // ErrLast is returned to a doctor who must stay, since nobody else is on duty.
 var ErrLast = errors.New("the last one on duty has to stay")
 
-// Roster says who is on duty. Every doctor has a key in etcd, with "on" or "off". Somebody has to
-// be on duty at any time, which is about all keys, and each doctor writes only one of them.
+// Roster is the list of doctors. Every doctor has a key in etcd, with "on" or "off". At least one has to be
+// on duty at any time. This condition is about all keys, and each doctor writes only one of them.
 type Roster struct {
 	client *clientv3.Client
 	prefix string

@@ -2,11 +2,11 @@
 //
 //	go run ./examples/oversell
 //
-// Each process looks whether there is enough in stock, has a payment service authorise the
-// money, which takes 15 ms, and writes down what is left. Without a lock they sell the same
-// units many times over. With a Mutex they do not, but all customers stand in one line. With
-// the stock split into ten segments, each with a lock of its own (Striped), they pay side by
-// side; and still exactly 200 are sold, even if the last ones are scattered over many segments.
+// Each process checks that there is enough in stock, has a payment service authorise the money, which takes
+// 15 ms, and writes what is left. Without a lock they sell the same units many times over. With a Mutex
+// they do not, but all customers wait in one queue. With the stock split into ten segments,
+// each with its own lock (Striped), they pay side by side. Still exactly 200 are sold, even
+// if the last ones are scattered over many segments.
 //
 // The parts to copy are in shop.go and striped.go; the latter is worth a second look. audit.go is
 // the proof: it reads the records of all sales. The program exits with 0 only if every locked way has
@@ -43,7 +43,7 @@ var program = stage.Program{
 
 func main() { program.Main() }
 
-// way is one of those in which to sell.
+// way is one way to sell.
 type way struct {
 	name     string
 	locked   bool
@@ -120,8 +120,8 @@ together serve one for whom none has enough, and the last unit is sold wherever 
 	return nil
 }
 
-// seller is what the processes do. It tells the story which orders it has refused, a line for each
-// way; what it has sold is in etcd.
+// seller is what the processes do. It reports the orders that it has refused, a line for each way. What it
+// has sold is in etcd.
 func seller(ctx context.Context, e *stage.Etcd) error {
 	var name string
 	if err := e.Job(&name); err != nil {
@@ -172,8 +172,8 @@ func sellOut(ctx context.Context, shop Shop, name string) (refused []TooFewError
 	}
 }
 
-// paymentService takes its time. If there is no lock it sees to it that all processes have looked
-// at the stock before the first one goes on, so that what comes of it is not just bad luck.
+// paymentService takes its time. Without a lock it lets all processes read the stock before the first one
+// goes on, so that the outcome does not depend on luck.
 func paymentService(e *stage.Etcd, w way) func(context.Context, Order) error {
 	var first sync.Once
 	return func(ctx context.Context, _ Order) (err error) {

@@ -23,7 +23,7 @@ type backend struct {
 	everybody chan struct{}
 }
 
-// stats are what the backend has seen. Users count while they are there, even those that it refuses.
+// stats are what the backend has seen. A user counts while it is there, even if it is refused.
 type stats struct {
 	users, mostUsers int
 	mostAtShard      int // at one shard at a time

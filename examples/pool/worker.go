@@ -22,7 +22,7 @@ const (
 	closeTimeout = 3 * time.Second
 )
 
-// config is what a process is told.
+// config is what a process gets at its start.
 type config struct {
 	Name     string
 	Workers  int

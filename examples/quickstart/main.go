@@ -1,4 +1,4 @@
-// Quickstart shows the lock at work, and what becomes of it when a holder dies.
+// Quickstart shows the lock at work, and what happens to it when a holder dies.
 //
 //	go run ./examples/quickstart
 //

@@ -22,8 +22,8 @@ const workTime = 100 * time.Millisecond
 
 var errCounted = errors.New("there is nothing left to count")
 
-// job is the first message that a worker gets. The second, without content, tells it to
-// go on where it would pause. The end of its input tells it to leave.
+// job is the first message that a worker gets. After the second, without content, it goes on
+// where it would pause. At the end of its input it leaves.
 type job struct {
 	Name      string
 	Endpoints []string
@@ -33,7 +33,7 @@ type job struct {
 	PauseAt   int64 // with the counter there, it keeps the lock until it is told to go on
 }
 
-// report is what a worker tells its parent, one JSON object a line.
+// report is what a worker reports to its parent, one JSON object a line.
 type report struct {
 	Token   etcdlock.Token `json:",omitzero"` // of an increment that etcd has confirmed
 	Wrote   int64          `json:",omitzero"`

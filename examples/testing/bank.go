@@ -14,7 +14,7 @@ type fakeBank struct {
 	hears func(who, format string, args ...any)
 }
 
-// slowPayment is one that the bank does not get on with until it is told to.
+// slowPayment is one that the bank holds back until it is released.
 type slowPayment struct {
 	to      string
 	reached chan struct{} // closed when it has come in

@@ -1,12 +1,12 @@
-// Testing shows how to test code of one's own with embedtest: a service with a mistake that shows
-// only when the lock is lost, the test that finds it, and the service for which the test passes.
+// Testing shows how to test a service with embedtest: a service with a mistake that shows only when the
+// lock is lost, the test that finds it, and the service for which the test passes.
 //
 //	go test -v ./examples/testing    # the tests
 //	go run ./examples/testing        # the same as a story
 //
-// A payroll pays everybody once, and two processes run it, for the case that one dies. A lock keeps
-// them from paying somebody twice. The tests black-hole the first one's client while it pays, so that it
-// loses the lock; the second one takes over; and then the first one gets on.
+// A payroll pays everybody once. Two processes run it, in case one dies. A lock keeps them from paying a
+// person twice. The tests black-hole the first one's client while it pays, so that it loses the
+// lock. The second one takes over, and then the first one goes on.
 //
 // Read service_test.go first, it is what this example is about; then service.go for the
 // difference between RunCarelessly and Run. bank.go is the bank that the tests need.

@@ -15,7 +15,7 @@ import (
 // payTime is what a payment takes at most as a rule. The TTL has to be well above it.
 const payTime = time.Second
 
-// Bank is somebody else's: it pays whatever it is told to, and cannot be asked to look at a token.
+// Bank belongs to another party. It pays every order, and cannot check a token.
 type Bank interface {
 	Pay(ctx context.Context, to string) error
 }

@@ -33,9 +33,9 @@ type Bank struct {
 	approve  func(context.Context, Transfer) error // asked about every transfer; takes its time
 }
 
-// Transfer moves money with both accounts locked, which nobody has to sort first. The accounts and
-// a receipt are written in one transaction that takes effect only while both locks are held: a
-// process may die or fall asleep anywhere in here, and all of it has happened or nothing.
+// Transfer moves money with both accounts locked. The order of the two names does not matter. It writes the
+// accounts and a receipt in one transaction, which takes effect only while both locks are held. The
+// process may die or be suspended anywhere in here: all of the transfer takes effect, or nothing.
 func (b *Bank) Transfer(ctx context.Context, t Transfer) error {
 	if t.From == t.To || t.Amount <= 0 {
 		return fmt.Errorf("transfer %q makes no sense", t.ID)
@@ -45,7 +45,7 @@ func (b *Bank) Transfer(ctx context.Context, t Transfer) error {
 		err := etcdlock.Do(ctx, accounts, func(ctx context.Context, h *etcdlock.Hold) error {
 			return b.transfer(ctx, h, t)
 		})
-		// Whether a transfer that was interrupted has taken effect, its receipt will tell.
+		// The receipt shows whether a transfer that was interrupted has taken effect.
 		if ctx.Err() != nil || !errors.Is(err, etcdlock.ErrLost) && !errors.Is(err, etcdlock.ErrUnclear) {
 			return err
 		}

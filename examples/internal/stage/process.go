@@ -21,7 +21,7 @@ const (
 	leaveTimeout = 3 * time.Second
 )
 
-// order is what a process is told at its start, in a line of JSON.
+// order is what a process gets at its start, in a line of JSON.
 type order struct {
 	Endpoints []string
 	Prefix    string
@@ -42,8 +42,8 @@ type Process struct {
 	err   error
 }
 
-// Start starts a process of this program that plays role, and tells it what its job is, which
-// it reads with Job. It is told to leave when ctx ends, and when this process dies.
+// Start starts a process of this program that plays role, and sends it its job, which it reads with
+// Job. The process is asked to leave when ctx ends, and when this process dies.
 func (e *Etcd) Start(ctx context.Context, name, role string, job any) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {

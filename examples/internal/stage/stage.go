@@ -1,5 +1,5 @@
-// Package stage is what the examples stand on, so that each shows only its story: an etcd to
-// talk to, further processes, signals, and an audience.
+// Package stage has what the examples share, so that each shows only its story: an etcd, further processes,
+// signals, and output.
 //
 //	var program = stage.Program{
 //		Name:  "pool",
