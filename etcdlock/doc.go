@@ -82,7 +82,7 @@
 // An error may wrap several of these. The first that [errors.Is] finds, from the top, decides what
 // to do, and what an HTTP handler answers:
 //
-//	ErrUnclear                 of a Txn: it may have taken effect. Read, or commit again       500
+//	ErrOutcomeUnknown          of a Txn: it may have taken effect. Read, or commit again       500
 //	ErrLost, ErrClosed         another client may have the lock. Stop, and begin anew          503
 //	ErrBusy                    of TryLock and TryDo: the lock is held or waited for            409
 //	context.DeadlineExceeded   no lock, or no answer, in time; see [BlockedError]              503

@@ -27,9 +27,9 @@ var (
 	// its Context.
 	ErrUnlocked = errors.New("etcdlock: unlocked")
 
-	// ErrUnclear is returned by the Commit of a Hold's Txn whose answer was lost: it may
+	// ErrOutcomeUnknown is returned by the Commit of a Hold's Txn whose answer was lost: it may
 	// have taken effect. Read what it was to write, or make it repeatable and commit again.
-	ErrUnclear = errors.New("etcdlock: unclear whether it took effect")
+	ErrOutcomeUnknown = errors.New("etcdlock: outcome unknown")
 
 	// ErrStale is returned by Fence.Admit for a token of a holder that has been replaced.
 	// Refuse what it came with.

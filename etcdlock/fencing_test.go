@@ -27,7 +27,7 @@ func TestTxnReturnsWhenTheHoldEnds(t *testing.T) {
 	lose(t, client, s)
 	err := await(t, "the transaction", returned)
 	require.ErrorIs(t, err, etcdlock.ErrLost)
-	require.ErrorIs(t, err, etcdlock.ErrUnclear)
+	require.ErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
 }
 
 // That the hold is gone says nothing about a transaction that was sent while it was there.
@@ -41,7 +41,7 @@ func TestALostAnswerIsUnclearAndARefusalIsNot(t *testing.T) {
 		cancel()
 	}()
 	_, err := h.Txn(ctx).Then(clientv3.OpPut("data", "1")).Commit()
-	require.ErrorIs(t, err, etcdlock.ErrUnclear)
+	require.ErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
 	require.ErrorIs(t, err, context.Canceled)
 	written, err := client.Get(within(t), "data")
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestALostAnswerIsUnclearAndARefusalIsNot(t *testing.T) {
 	for range 2 { // the guard is refused, then the loss is known
 		_, err = h.Txn(within(t)).Then(clientv3.OpPut("data", "2")).Commit()
 		require.ErrorIs(t, err, etcdlock.ErrLost)
-		require.NotErrorIs(t, err, etcdlock.ErrUnclear)
+		require.NotErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
 	}
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 }
@@ -62,7 +62,7 @@ func TestATxnWhoseContextIsOverIsNotSentAndNotUnclear(t *testing.T) {
 	before := cluster.Calls("Txn")
 	_, err := h.Txn(cancelled()).Then(clientv3.OpPut("data", "1")).Commit()
 	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, etcdlock.ErrUnclear)
+	require.NotErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
 	require.Equal(t, before, cluster.Calls("Txn"))
 	unlock(t, h)
 }

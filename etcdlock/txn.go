@@ -27,7 +27,7 @@ import (
 // [rpctypes.ErrTooManyOps].
 //
 // If the answer was lost, the transaction may have taken effect while the hold existed.
-// Then, and only then, the error wraps [ErrUnclear], next to ctx's error, the hold's end or
+// Then, and only then, the error wraps [ErrOutcomeUnknown], next to ctx's error, the hold's end or
 // the network's; see "Errors" in the package documentation for what to test first. A transaction that may take effect twice can be given
 // to [session.Retry], which tries again what may pass:
 //
@@ -91,7 +91,7 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 			err = t.hold.orEnd(err)
 		}
 		if unclear {
-			err = fmt.Errorf("%w: %w", ErrUnclear, err)
+			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
 		return nil, err
 	}

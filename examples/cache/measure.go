@@ -223,7 +223,7 @@ func product(i int) string { return fmt.Sprintf("product-%d", i) }
 func again(ctx context.Context, try func() error) error {
 	for {
 		err := try()
-		if ctx.Err() != nil || !errors.Is(err, etcdlock.ErrLost) && !errors.Is(err, etcdlock.ErrUnclear) {
+		if ctx.Err() != nil || !errors.Is(err, etcdlock.ErrLost) && !errors.Is(err, etcdlock.ErrOutcomeUnknown) {
 			return err
 		}
 	}

@@ -49,7 +49,7 @@ func (p *Prices) SetUnlocked(ctx context.Context, prices map[string]int) error {
 }
 
 // Get needs no lock for what is in the cache. Only a reader that copies a price there keeps
-// others from changing it meanwhile. If it fails with ErrLost or ErrUnclear, call it again.
+// others from changing it meanwhile. If it fails with ErrLost or ErrOutcomeUnknown, call it again.
 func (p *Prices) Get(ctx context.Context, product string) (price int, err error) {
 	if price, ok, err := p.read(ctx, p.cached(product)); ok || err != nil {
 		return price, err
@@ -70,7 +70,7 @@ func (p *Prices) Get(ctx context.Context, product string) (price int, err error)
 }
 
 // Set changes prices. The cache is emptied first: nobody fills it before the lock is free, and if
-// this process dies in between, nothing old is left in it. If it fails with ErrLost or ErrUnclear,
+// this process dies in between, nothing old is left in it. If it fails with ErrLost or ErrOutcomeUnknown,
 // call it again.
 func (p *Prices) Set(ctx context.Context, prices map[string]int) error {
 	return etcdlock.Do(ctx, p.change, func(ctx context.Context, h *etcdlock.Hold) error {

@@ -80,7 +80,7 @@ func (c *controller) lead(ctx context.Context, term *etcdlock.Term) error {
 		case ctx.Err() != nil:
 			c.say("%s stops leading: %v", c.options.Name, context.Cause(ctx))
 			return nil
-		case err != nil: // also etcdlock.ErrUnclear: the next look shows what has taken effect
+		case err != nil: // also etcdlock.ErrOutcomeUnknown: the next look shows what has taken effect
 			c.say("%s will try again: %v", c.options.Name, err)
 		}
 		select {

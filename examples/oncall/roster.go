@@ -29,7 +29,7 @@ func (r Roster) LeaveUnguarded(ctx context.Context, doctor string) error {
 	return err
 }
 
-// LeaveLocked lets one doctor at a time look and decide. If it fails with ErrLost or ErrUnclear,
+// LeaveLocked lets one doctor at a time look and decide. If it fails with ErrLost or ErrOutcomeUnknown,
 // call it again: a doctor who has left already may leave again.
 func (r Roster) LeaveLocked(ctx context.Context, doctor string) error {
 	return etcdlock.Do(ctx, r.lock, func(ctx context.Context, h *etcdlock.Hold) error {

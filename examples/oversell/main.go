@@ -156,7 +156,7 @@ func sellOut(ctx context.Context, shop Shop, name string) (refused []TooFewError
 	for customer := 1; ; customer++ {
 		order := Order{ID: fmt.Sprintf("%s-%d", name, customer), Units: 1 + rand.N(mostWanted)}
 		err := shop.Sell(ctx, order)
-		for ctx.Err() == nil && (errors.Is(err, etcdlock.ErrLost) || errors.Is(err, etcdlock.ErrUnclear)) {
+		for ctx.Err() == nil && (errors.Is(err, etcdlock.ErrLost) || errors.Is(err, etcdlock.ErrOutcomeUnknown)) {
 			err = shop.Sell(ctx, order)
 		}
 		var tooFew *TooFewError

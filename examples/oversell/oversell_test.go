@@ -69,7 +69,7 @@ func TestAnOrderIsSoldOnce(t *testing.T) {
 	_, err := client.Do(ctx, s.put(0, 5))
 	require.NoError(t, err)
 	shop := LockedShop{s, etcdlock.NewMutex(sessions, "stock")}
-	for range 2 { // as after ErrUnclear
+	for range 2 { // as after ErrOutcomeUnknown
 		require.NoError(t, shop.Sell(ctx, Order{"one", 3}))
 	}
 	seen, err := s.look(ctx, Order{"another", 1})

@@ -17,7 +17,7 @@ type Order struct {
 	Units int
 }
 
-// Shop sells what is in stock. If Sell fails with ErrLost or ErrUnclear, call it again.
+// Shop sells what is in stock. If Sell fails with ErrLost or ErrOutcomeUnknown, call it again.
 type Shop interface {
 	Sell(ctx context.Context, order Order) error
 }

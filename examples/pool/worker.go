@@ -75,7 +75,7 @@ func worker(ctx context.Context, e *stage.Etcd, c config, licences *etcdlock.Sem
 		})
 		switch {
 		case errors.Is(err, context.Canceled): // ctx has ended, or with the loss something has been broken off
-		case errors.Is(err, etcdlock.ErrLost), errors.Is(err, etcdlock.ErrUnclear):
+		case errors.Is(err, etcdlock.ErrLost), errors.Is(err, etcdlock.ErrOutcomeUnknown):
 			// The next owner of the shard goes on from what is written.
 		case err != nil:
 			return err

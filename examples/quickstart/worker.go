@@ -104,7 +104,7 @@ func (w *worker) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, etcdlock.ErrLost), errors.Is(err, etcdlock.ErrUnclear):
+		case errors.Is(err, etcdlock.ErrLost), errors.Is(err, etcdlock.ErrOutcomeUnknown):
 			// Get in line again: the Keeper has a new session by then. Whether the
 			// increment took effect need not be known, since the next turn begins
 			// with a look at the counter.

@@ -46,7 +46,7 @@ func (b *Bank) Transfer(ctx context.Context, t Transfer) error {
 			return b.transfer(ctx, h, t)
 		})
 		// The receipt shows whether a transfer that was interrupted has taken effect.
-		if ctx.Err() != nil || !errors.Is(err, etcdlock.ErrLost) && !errors.Is(err, etcdlock.ErrUnclear) {
+		if ctx.Err() != nil || !errors.Is(err, etcdlock.ErrLost) && !errors.Is(err, etcdlock.ErrOutcomeUnknown) {
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ func TestATransferIsCarriedOutOnce(t *testing.T) {
 	_, err := b.client.Txn(ctx).Then(b.put("alice", 10), b.put("bob", 0)).Commit()
 	require.NoError(t, err)
 
-	for range 2 { // as after ErrUnclear
+	for range 2 { // as after ErrOutcomeUnknown
 		require.NoError(t, b.Transfer(ctx, Transfer{"one", "alice", "bob", 7}))
 	}
 	require.ErrorIs(t, b.Transfer(ctx, Transfer{"two", "alice", "bob", 7}), ErrFunds)
