@@ -129,9 +129,9 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 			func() { _ = etcdlock.Do(ctx, nil, work) },
 			func() { _ = etcdlock.Do(ctx, noMutex, work) },
 		},
-		"TryDo needs a lock":                            {func() { _ = etcdlock.TryDo(ctx, nil, work) }},
-		"NewLocker needs a lock":                        {func() { etcdlock.NewLocker(nil, note) }},
-		"NewLocker needs a function to tell of trouble": {func() { etcdlock.NewLocker(m, nil) }},
+		"TryDo needs a lock":                    {func() { _ = etcdlock.TryDo(ctx, nil, work) }},
+		"NewLocker needs a lock":                {func() { etcdlock.NewLocker(nil, note) }},
+		"NewLocker needs a function for errors": {func() { etcdlock.NewLocker(m, nil) }},
 		"Reentrant needs a lock": {
 			func() { etcdlock.Reentrant(nil) },
 			func() { etcdlock.Reentrant(noMutex) },

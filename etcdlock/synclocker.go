@@ -12,11 +12,11 @@ import (
 const lockAgain = time.Second
 
 // NewLocker returns l as a sync.Locker, for code that wants one. A sync.Locker has no way to
-// say that it failed or was lost, so that is told to trouble, which decides what to do about
-// it: log it, cancel a context, end the process. It must not be nil.
+// return an error. Failures and losses are passed to onError, which decides what to do about
+// them: log it, cancel a context, end the process. It must not be nil.
 //
-// Lock calls trouble if it cannot get the lock (the session is closed, etcd refuses), and tries
-// again about a second later, for ever: when it returns, the lock is held. trouble is also
+// Lock calls onError if it cannot get the lock (the session is closed, etcd refuses), and tries
+// again about a second later, for ever: when it returns, the lock is held. onError is also
 // called, from a goroutine of its own, if the lock is lost before Unlock, and by Unlock if the
 // release could not be confirmed within 5 s; then it goes on in the background. Unlock of a
 // locker that is not locked panics, as that of a sync.Mutex does.
@@ -28,15 +28,15 @@ const lockAgain = time.Second
 // its lock has unlocked as well. So that has to be done even after a loss.
 //
 // Prefer [Do], or Lock with a context, wherever the code can be changed.
-func NewLocker(l Locker, trouble func(error)) sync.Locker {
+func NewLocker(l Locker, onError func(error)) sync.Locker {
 	need(l, "NewLocker needs a lock")
-	need(trouble, "NewLocker needs a function to tell of trouble")
-	return &syncLocker{lock: l, trouble: trouble}
+	need(onError, "NewLocker needs a function for errors")
+	return &syncLocker{lock: l, onError: onError}
 }
 
 type syncLocker struct {
 	lock    Locker
-	trouble func(error)
+	onError func(error)
 
 	mu    sync.Mutex
 	holds []*Hold // several if the lock is a shared one, or after a loss; the oldest first
@@ -46,7 +46,7 @@ func (s *syncLocker) Lock() {
 	for {
 		h, err := s.lock.Lock(context.Background())
 		if err != nil {
-			s.trouble(err)
+			s.onError(err)
 			time.Sleep(lockAgain/2 + rand.N(lockAgain))
 			continue
 		}
@@ -55,7 +55,7 @@ func (s *syncLocker) Lock() {
 		s.mu.Unlock()
 		context.AfterFunc(h.Context(), func() {
 			if err := h.Err(); !errors.Is(err, ErrUnlocked) {
-				s.trouble(failed("hold", h.Name(), err))
+				s.onError(failed("hold", h.Name(), err))
 			}
 		})
 		return
@@ -74,6 +74,6 @@ func (s *syncLocker) Unlock() {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
 	if err := h.Unlock(ctx); err != nil {
-		s.trouble(err)
+		s.onError(err)
 	}
 }
