@@ -18,16 +18,15 @@ import (
 // elect" at that prefix: candidates and observers of both kinds understand each other.
 type Election struct {
 	lock
-	source session.Source
-	queue  *fairqueue.Queue
+	queue *fairqueue.Queue
 }
 
 // NewElection returns the election of name. It is like [NewMutex]; a Mutex of that name and
 // a leader exclude each other.
 func NewElection(src session.Source, name string, opts ...Option) *Election {
 	o := collect(anElection, opts)
-	l, prefix := newLock(o, name, false)
-	return &Election{lock: l, source: src, queue: fairqueue.New(src, prefix, o.queue...)}
+	l, prefix := newLock(src, o, name, false)
+	return &Election{lock: l, queue: fairqueue.New(src, prefix, o.queue...)}
 }
 
 // Campaign waits until it leads, or ctx ends: one round trip if there is no other candidate.

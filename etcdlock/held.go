@@ -3,10 +3,8 @@ package etcdlock
 import (
 	"context"
 	"iter"
+	"reflect"
 	"slices"
-	"strings"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
 )
@@ -25,58 +23,28 @@ func carry(ctx context.Context, h *Hold) context.Context {
 	return context.WithValue(ctx, heldKey{}, &held{h, outer})
 }
 
-// holdsOf goes through the holds that ctx comes from, ended or not, of which covers accepts a cover. Those
-// of one prefix may be of several queues: see isOf.
-func holdsOf(ctx context.Context, covers func(cover) bool) iter.Seq[*Hold] {
+// holdsOf goes through the holds that ctx comes from, ended or not, of which matches accepts a cover.
+func holdsOf(ctx context.Context, matches func(*lock, cover) bool) iter.Seq[*Hold] {
 	return func(yield func(*Hold) bool) {
 		list, _ := ctx.Value(heldKey{}).(*held)
 		for ; list != nil; list = list.outer {
-			for _, c := range list.hold.lock.covers {
-				if covers(c) {
-					if !yield(list.hold) {
-						return
-					}
-					break
-				}
+			l := list.hold.lock
+			if slices.ContainsFunc(l.covers, func(c cover) bool { return matches(l, c) }) && !yield(list.hold) {
+				return
 			}
 		}
 	}
 }
 
-// isOf reports whether h, which covers prefix, is of the queue that src's client sees there. If that client
-// took h, it is. Otherwise its key decides, which no other cluster or namespace has, since it names the
-// lease: one read.
-func (h *Hold) isOf(ctx context.Context, src session.Source, prefix string) (is bool, err error) {
-	guards := h.Guards()
-	i := slices.IndexFunc(guards, func(g clientv3.Cmp) bool { return strings.HasPrefix(string(g.KeyBytes()), prefix+"/") })
-	if i < 0 {
-		return false, nil // it only goes by that name, as one of a Striped does
-	}
-	client, err := clientOf(ctx, src)
-	if err != nil || client == h.claim.Session().Client() {
-		return err == nil, err
-	}
-	// Without an operation any member would answer for itself. Other parts of h src's client may not be
-	// allowed to read.
-	there := clientv3.OpGet(string(guards[i].KeyBytes()), clientv3.WithCountOnly())
-	err = session.Retry(ctx, func(ctx context.Context) error {
-		answer, err := client.Txn(ctx).If(guards[i]).Then(there).Commit()
-		is = err == nil && answer.Succeeded
-		return err
-	})
-	return is, err
+// holdsAt goes through the holds, ended or not, that ctx comes from and that are of the queue at prefix of
+// src's etcd. Another source may be of another cluster or namespace, where the same prefix is another lock.
+func holdsAt(ctx context.Context, src session.Source, prefix string) iter.Seq[*Hold] {
+	return holdsOf(ctx, func(l *lock, c cover) bool { return c.prefix == prefix && sameSource(l.source, src) })
 }
 
-// clientOf is the client of src's sessions.
-func clientOf(ctx context.Context, src session.Source) (*clientv3.Client, error) {
-	if has, ok := src.(interface{ Client() *clientv3.Client }); ok {
-		return has.Client(), nil
-	}
-	s, err := src.Session(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.Client(), nil
+// sameSource does not panic for a source of a user's own type that cannot be compared.
+func sameSource(a, b session.Source) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
 // RequireHeld returns nil if ctx comes from a hold of the lock called name that has not ended:
@@ -92,7 +60,7 @@ func clientOf(ctx context.Context, src session.Source) (*clientv3.Client, error)
 func RequireHeld(ctx context.Context, name string) error {
 	needContext(ctx)
 	err := ErrNotHeld
-	for h := range holdsOf(ctx, func(c cover) bool { return c.name == name }) {
+	for h := range holdsOf(ctx, func(_ *lock, c cover) bool { return c.name == name }) {
 		if err = h.Err(); err == nil {
 			return nil
 		}

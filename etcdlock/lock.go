@@ -28,21 +28,22 @@ type claim interface {
 // cover is a name that a hold covers.
 type cover struct {
 	name   string
-	prefix string // of its queue
+	prefix string // of its queue; empty if the hold only goes by that name
 	shared bool
 }
 
 // lock is what all primitives have in common. The zero value is not usable.
 type lock struct {
 	name   string
+	source session.Source
 	covers []cover
 	opts   options
 	err    error // of the name
 }
 
-func newLock(o options, name string, shared bool) (l lock, prefix string) {
+func newLock(src session.Source, o options, name string, shared bool) (l lock, prefix string) {
 	prefix, err := o.prefix(name)
-	return lock{name: name, covers: []cover{{name, prefix, shared}}, opts: o, err: err}, prefix
+	return lock{name: name, source: src, covers: []cover{{name, prefix, shared}}, opts: o, err: err}, prefix
 }
 
 // Name returns the name given to the constructor.

@@ -22,7 +22,6 @@ type Lockable interface {
 // the whole. It is safe for concurrent use.
 type Multi struct {
 	lock
-	source session.Source
 	places []fairqueue.Place
 }
 
@@ -39,8 +38,7 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 	if len(locks) == 0 {
 		panic("etcdlock: a Multi of no locks")
 	}
-	m := &Multi{source: src}
-	m.opts = collect("a Multi", nil)
+	m := &Multi{lock: lock{source: src, opts: collect("a Multi", nil)}}
 	var names []string
 	for _, l := range locks {
 		need(l, "a Multi of a nil lock")
@@ -79,7 +77,8 @@ func (m *Multi) With(opts ...Option) *Multi {
 // the other, and there is one read more at the end. Errors are as for [Mutex.Lock], and a
 // [*TooManyError] if there are more than 127, one less than etcd's default limit for a transaction, or than
 // this etcd allows. If ctx comes from a reader's hold of a part that is to be taken
-// exclusively, the error wraps [ErrUpgrade]; what that may cost is said at [RWMutex.Lock].
+// exclusively, the error wraps [ErrUpgrade], as that of [RWMutex.Lock] does. The source that counts is that
+// given to NewMulti.
 func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
 		if err := m.refuseUpgrade(ctx); err != nil {
@@ -98,16 +97,4 @@ func (m *Multi) TryLock(ctx context.Context) (*Hold, error) {
 		}
 		return groupClaim(fairqueue.TryAny(ctx, m.source, len(m.places), m.places...))
 	})
-}
-
-func (m *Multi) refuseUpgrade(ctx context.Context) error {
-	for _, c := range m.covers {
-		if c.shared {
-			continue
-		}
-		if err := refuseUpgrade(ctx, m.source, c.prefix); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -13,9 +13,8 @@ import (
 // for concurrent use.
 type Mutex struct {
 	lock
-	source session.Source
-	queue  *fairqueue.Queue
-	line   *line // nil unless something is done without etcd
+	queue *fairqueue.Queue
+	line  *line // nil unless something is done without etcd
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -25,9 +24,9 @@ var _ Locker = (*Mutex)(nil)
 // ([ErrInvalidName]). A nil src panics.
 func NewMutex(src session.Source, name string, opts ...Option) *Mutex {
 	o := collect(aMutex, opts)
-	l, prefix := newLock(o, name, false)
+	l, prefix := newLock(src, o, name, false)
 	queue := fairqueue.New(src, prefix, o.queue...)
-	return &Mutex{lock: l, source: src, queue: queue, line: newLine(queue, o)}
+	return &Mutex{lock: l, queue: queue, line: newLine(queue, o)}
 }
 
 // Lock waits in line until it has the lock or ctx ends: one round trip if the lock is

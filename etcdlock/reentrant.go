@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-
-	"github.com/etcdlock/locks/session"
 )
 
 // ReentrantLock is an exclusive lock that can be locked again by who holds it already. Who
@@ -15,25 +13,24 @@ import (
 //
 // To give the context to another goroutine is to share the lock with it.
 type ReentrantLock struct {
-	inner  Locker
-	source session.Source
-	name   string
-	prefix string
+	inner Locker
+	lock  *lock // of inner
 }
 
 // Reentrant returns l, a [Mutex] (or stripe) or a [RWMutex], of which this is the exclusive
 // side, as a lock that can be entered again. Others panic: two readers, or holders of permits,
-// are not one. All values of one name in one etcd are the same lock, and can be entered through
-// each other's contexts.
+// are not one. All values of one name, namespace and session.Source are the same lock, and can be entered
+// through each other's contexts. Sources are compared with ==: a Keeper stays the same when its session
+// changes, but two Keepers, or two sessions, of one client are two sources.
 func Reentrant(l Locker) *ReentrantLock {
 	need(l, "Reentrant needs a lock")
 	switch l := l.(type) {
 	case *Mutex:
 		l.needMade()
-		return &ReentrantLock{l, l.source, l.name, l.covers[0].prefix}
+		return &ReentrantLock{l, &l.lock}
 	case *RWMutex:
 		l.needMade()
-		return &ReentrantLock{l, l.source, l.name, l.covers[0].prefix}
+		return &ReentrantLock{l, &l.lock}
 	}
 	panic("etcdlock: only a Mutex or a RWMutex can be re-entrant")
 }
@@ -50,10 +47,9 @@ func Reentrant(l Locker) *ReentrantLock {
 // around this call has lost its protection. If it has been released, the context has no
 // more rights than any other.
 //
-// If the hold of this name that ctx comes from was taken with another client, that may be one of
-// another cluster or namespace, where this is another lock. So that entering costs one read then, of
-// whether the hold is seen by this lock's client. If not, it is of no concern here, and so is one
-// that has been lost and is gone from etcd. If the read fails, its error is returned.
+// If ctx comes from a hold of this name that was taken from another session.Source, that counts as
+// another lock: another cluster or namespace may be behind it. If it is the same lock after all, Lock
+// waits for that hold, until ctx ends. So take the locks that enter each other from one Keeper.
 func (r *ReentrantLock) Lock(ctx context.Context) (context.Context, *Hold, error) {
 	return r.enter(ctx, "lock", Locker.Lock)
 }
@@ -86,19 +82,16 @@ func (l reentrantLocker) TryLock(ctx context.Context) (*Hold, error) {
 func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, context.Context) (*Hold, error)) (context.Context, *Hold, error) {
 	need(r.inner, "a ReentrantLock is made with Reentrant")
 	needContext(ctx)
-	for h := range holdsOf(ctx, func(c cover) bool { return c.prefix == r.prefix }) {
+	prefix := r.lock.covers[0].prefix
+	for h := range holdsAt(ctx, r.lock.source, prefix) {
 		if h.tenure == nil && h.Err() != nil || errors.Is(h.ended(), ErrUnlocked) {
 			continue
 		}
-		switch here, err := h.isOf(ctx, r.source, r.prefix); {
-		case err != nil:
-			return ctx, nil, failed(op, r.name, err)
-		case !here:
-			continue
-		case h.reads(r.prefix):
-			return ctx, nil, failed(op, r.name, ErrUpgrade)
+		switch {
+		case h.reads(prefix):
+			return ctx, nil, failed(op, r.lock.name, ErrUpgrade)
 		case h.tenure == nil:
-			return ctx, nil, failed(op, r.name, ErrNotReentrant)
+			return ctx, nil, failed(op, r.lock.name, ErrNotReentrant)
 		case !h.tenure.enter():
 			continue
 		}
@@ -109,7 +102,7 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, 
 		}
 		if err != nil {
 			_ = again.Unlock(ctx) // the error tells what is wrong
-			return ctx, nil, failed(op, r.name, err)
+			return ctx, nil, failed(op, r.lock.name, err)
 		}
 		return again.within(ctx), again, nil
 	}

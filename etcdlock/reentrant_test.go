@@ -2,12 +2,12 @@ package etcdlock_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -146,7 +146,7 @@ func TestAllValuesOfANameAreOneReentrantLock(t *testing.T) {
 	cluster, _ := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	one := etcdlock.Reentrant(etcdlock.NewMutex(s, "orders"))
-	two := etcdlock.Reentrant(etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "orders"))
+	two := etcdlock.Reentrant(etcdlock.NewRWMutex(s, "orders"))
 	stranger := etcdlock.Reentrant(etcdlock.NewMutex(s, "orders", etcdlock.WithNamespace("other")))
 	ctx, outer := enter(within(t), t, one)
 	ctx, inner := enter(ctx, t, two)
@@ -190,93 +190,73 @@ func TestTheLockOfAnotherEtcdIsNotEntered(t *testing.T) {
 	}
 }
 
-// onlySessions is a source that has nothing else to offer.
-type onlySessions struct{ s *session.Session }
+// anySource cannot be compared with another.
+type anySource func(context.Context) (*session.Session, error)
 
-func (o onlySessions) Session(ctx context.Context) (*session.Session, error) { return o.s.Session(ctx) }
+func (f anySource) Session(ctx context.Context) (*session.Session, error) { return f(ctx) }
 
-func TestEnteringThroughAnotherClientCostsARead(t *testing.T) {
-	cluster, client := newCluster(t)
-	s := newSession(t, client)
-	set := lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "other"), etcdlock.NewMutex(s, "set")))
-	ctx, outer := enter(set.Context(), t, etcdlock.Reentrant(etcdlock.NewMutex(s, "orders")))
-	for _, c := range []struct {
-		what  string
-		src   session.Source
-		reads int64
+// Only the source is compared, which takes no request.
+func TestALockOfAnotherSourceIsNotEntered(t *testing.T) {
+	_, client := newCluster(t)
+	s, keeper := newSession(t, client), keep(t, client)
+	for what, c := range map[string]struct {
+		source, other session.Source
+		same          bool
 	}{
-		{"a session", newSession(t, client), 0},
-		{"a keeper", session.Keep(client), 0},
-		{"some source", onlySessions{s}, 0},
-		{"another client", newSession(t, cluster.Client(t)), 1},
-		{"another client's keeper", session.Keep(cluster.Client(t)), 1},
+		"the same session":   {s, s, true},
+		"the same keeper":    {keeper, keeper, true},
+		"another session":    {s, newSession(t, client), false},
+		"another keeper":     {keeper, keep(t, client), false},
+		"not comparable":     {anySource(s.Session), anySource(s.Session), false},
+		"a keeper's session": {keeper, s, false},
 	} {
-		before, applied := cluster.Calls("Txn")+cluster.Calls("Range"), cluster.AppliedIndex()
-		_, inner := enter(ctx, t, etcdlock.Reentrant(etcdlock.NewMutex(c.src, "orders")))
-		require.Equal(t, outer.Token(), inner.Token(), c.what)
-		unlock(t, inner)
-		_, _, err := etcdlock.Reentrant(etcdlock.NewMutex(c.src, "set")).Lock(ctx)
-		require.ErrorIs(t, err, etcdlock.ErrNotReentrant, c.what)
-		require.Equal(t, 2*c.reads, cluster.Calls("Txn")+cluster.Calls("Range")-before, c.what)
-		require.Equal(t, applied, cluster.AppliedIndex(), c.what)
+		ctx, outer := enter(within(t), t, etcdlock.Reentrant(etcdlock.NewMutex(c.source, "orders")))
+		_, inner, err := etcdlock.Reentrant(etcdlock.NewMutex(c.other, "orders")).TryLock(ctx)
+		if c.same {
+			require.NoError(t, err, what)
+			require.Equal(t, outer.Token(), inner.Token(), what)
+			unlock(t, inner)
+		} else {
+			require.ErrorIs(t, err, etcdlock.ErrBusy, what)
+		}
+		unlock(t, outer)
+
+		reader := lock(t, etcdlock.NewRWMutex(c.source, "orders").RLocker())
+		_, err = etcdlock.NewRWMutex(c.other, "orders").TryLock(reader.Context())
+		require.Equal(t, c.same, errors.Is(err, etcdlock.ErrUpgrade), what)
+		require.Equal(t, !c.same, errors.Is(err, etcdlock.ErrBusy), what)
+		unlock(t, reader)
 	}
-	unlockAll(t, outer, set)
 }
 
-// Whether it is another's lock or its own cannot be guessed.
-func TestALockIsNotEnteredUnlessItIsKnownToBeTheSame(t *testing.T) {
-	t.Parallel()
-	r, other, cluster := reentrant(t)
-	second := etcdlock.Reentrant(other)
+// A Keeper is one source, whichever session it has.
+func TestALockOfTheKeepersSessionBeforeIsTheSameLock(t *testing.T) {
+	_, client := newCluster(t)
+	keeper := keep(t, client)
+	r := etcdlock.Reentrant(etcdlock.NewMutex(keeper, "orders"))
 	ctx, outer := enter(within(t), t, r)
-	cluster.Refuse("Txn", rpctypes.ErrPermissionDenied, embedtest.Once())
-	_, _, err := second.Lock(ctx)
-	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
-	require.ErrorContains(t, err, `lock "orders"`)
-
-	silence := cluster.Hold("Txn")
-	ending, cancel := context.WithCancel(ctx)
-	asked := make(chan error, 1)
-	go func() {
-		_, _, err := second.TryLock(ending)
-		asked <- err
-	}()
-	await(t, "the question", silence.Bitten())
-	cancel()
-	require.ErrorIs(t, await(t, "the end of the call", asked), context.Canceled)
-	silence.Heal()
-
-	require.NoError(t, outer.Err())
-	require.Equal(t, 1, tickets(t, cluster.Client(t)))
-	_, inner := enter(ctx, t, second)
-	unlockAll(t, outer, inner)
-	require.Zero(t, tickets(t, cluster.Client(t)))
-}
-
-func TestEnteringTakesNoPermissionForOtherLocks(t *testing.T) {
-	t.Parallel()
-	users, _ := usersOf([]string{"etcdlock/orders/"})
-	cluster := embedtest.Start(t, embedtest.WithAuth("secret", users...))
-	s := newSession(t, cluster.Client(t))
-	set := lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "another"), etcdlock.NewMutex(s, "orders")))
-	theirs := etcdlock.Reentrant(etcdlock.NewMutex(newSession(t, cluster.ClientAs(t, limited)), "orders"))
-	_, _, err := theirs.Lock(set.Context())
-	require.ErrorIs(t, err, etcdlock.ErrNotReentrant)
-	unlock(t, set)
-}
-
-// Another client cannot recognise a hold that is not there.
-func TestAnotherClientDoesNotEnterWhatIsGone(t *testing.T) {
-	t.Parallel()
-	r, other, cluster := reentrant(t)
-	ctx, outer := enter(within(t), t, r)
-	remove(t, cluster.Client(t), outer.Key())
-	_, fresh, err := etcdlock.Reentrant(other).Lock(context.WithoutCancel(ctx))
+	s, err := keeper.Session(within(t))
 	require.NoError(t, err)
-	require.Greater(t, fresh.Token(), outer.Token())
+	_, err = client.Revoke(within(t), s.Lease())
+	require.NoError(t, err)
+	require.Error(t, s.Renew(within(t)))
+	_, _, err = r.Lock(context.WithoutCancel(ctx))
+	require.ErrorIs(t, err, etcdlock.ErrLost, "what is around the call has lost its protection")
 	require.ErrorIs(t, outer.Unlock(within(t)), etcdlock.ErrLost)
-	require.NoError(t, fresh.Err())
-	unlock(t, fresh)
+	_, again := enter(context.WithoutCancel(ctx), t, r)
+	unlock(t, again)
+}
+
+// The stripes of a name are other locks than the one of that name.
+func TestAStripeIsNotTheLockOfTheName(t *testing.T) {
+	t.Parallel()
+	s := newSession(t, embedtest.Start(t).Client(t))
+	stripe, _, err := etcdlock.NewStriped(s, "orders", 2).Any(within(t))
+	require.NoError(t, err)
+	require.NoError(t, etcdlock.RequireHeld(stripe.Context(), "orders"))
+	_, h, err := etcdlock.Reentrant(etcdlock.NewMutex(s, "orders")).TryLock(stripe.Context())
+	require.NoError(t, err)
+	unlockAll(t, h, stripe)
 }
 
 func TestTheWriterOfARWMutexCanEnterAgain(t *testing.T) {
@@ -302,7 +282,6 @@ func TestAReaderIsNotEnteredByAWriter(t *testing.T) {
 	writers := []*etcdlock.ReentrantLock{
 		etcdlock.Reentrant(m),
 		etcdlock.Reentrant(etcdlock.NewMutex(s, "orders")),
-		etcdlock.Reentrant(newMutex(t, cluster)),
 	}
 	downgraded := lock(t, etcdlock.NewMutex(s, "orders"))
 	require.NoError(t, downgraded.Downgrade(within(t)))

@@ -20,9 +20,8 @@ import (
 // the earlier one still holds. Let only writers write.
 type RWMutex struct {
 	lock
-	source session.Source
-	queue  *fairqueue.Queue
-	read   ReadLock
+	queue *fairqueue.Queue
+	read  ReadLock
 }
 
 var _ Locker = (*RWMutex)(nil)
@@ -30,19 +29,19 @@ var _ Locker = (*RWMutex)(nil)
 // NewRWMutex returns the read-write lock of name. It is like [NewMutex].
 func NewRWMutex(src session.Source, name string, opts ...Option) *RWMutex {
 	o := collect("a RWMutex", opts)
-	m := &RWMutex{source: src}
+	m := &RWMutex{}
 	var prefix string
-	m.lock, prefix = newLock(o, name, false)
+	m.lock, prefix = newLock(src, o, name, false)
 	m.queue = fairqueue.New(src, prefix, o.queue...)
-	m.read.lock, _ = newLock(o, name, true)
+	m.read.lock, _ = newLock(src, o, name, true)
 	m.read.queue = m.queue
 	return m
 }
 
 // Lock waits in line until it has the lock for itself. It is like [Mutex.Lock]; in addition
-// the error wraps [ErrUpgrade], at once, if ctx comes from a reader's hold of this lock. If it comes
-// from one of this name that another client took, perhaps in another cluster or namespace, a read
-// tells whether it is of this lock.
+// the error wraps [ErrUpgrade], at once, if ctx comes from a reader's hold of this lock. That is a hold
+// of a lock of the same name, namespace and session.Source. A reader's hold from another source, such as
+// a second Keeper of the same client, is not recognized: Lock waits for it.
 func (m *RWMutex) Lock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
 		return m.write(ctx, m.queue.Join)
@@ -60,24 +59,22 @@ func (m *RWMutex) TryLock(ctx context.Context) (*Hold, error) {
 type joinFunc func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error)
 
 func (m *RWMutex) write(ctx context.Context, join joinFunc) (claim, error) {
-	if err := refuseUpgrade(ctx, m.source, m.covers[0].prefix); err != nil {
+	if err := m.refuseUpgrade(ctx); err != nil {
 		return nil, err
 	}
 	return ticketClaim(join(ctx, fairqueue.Exclusive))
 }
 
-// refuseUpgrade returns ErrUpgrade if ctx comes from a reader's hold of the queue at prefix in src's
-// etcd, or why that cannot be told.
-func refuseUpgrade(ctx context.Context, src session.Source, prefix string) error {
-	for h := range holdsOf(ctx, func(c cover) bool { return c.prefix == prefix }) {
-		if !h.reads(prefix) || h.Err() != nil {
+// refuseUpgrade returns ErrUpgrade if ctx comes from a reader's hold of what l is about to take exclusively.
+func (l *lock) refuseUpgrade(ctx context.Context) error {
+	for _, c := range l.covers {
+		if c.shared {
 			continue
 		}
-		switch here, err := h.isOf(ctx, src, prefix); {
-		case err != nil:
-			return err
-		case here:
-			return ErrUpgrade
+		for h := range holdsAt(ctx, l.source, c.prefix) {
+			if h.reads(c.prefix) && h.Err() == nil {
+				return ErrUpgrade
+			}
 		}
 	}
 	return nil

@@ -180,19 +180,20 @@ func TestAReaderElsewhereMayWriteHere(t *testing.T) {
 
 func TestAReaderCannotBecomeAWriter(t *testing.T) {
 	t.Parallel()
-	q := newLine(t)
-	session := newSession(t, q.cluster.Client(t))
-	downgraded := lock(t, q.mine)
+	cluster := embedtest.Start(t)
+	s := newSession(t, cluster.Client(t))
+	mine, theirs := etcdlock.NewRWMutex(s, "orders"), etcdlock.NewRWMutex(s, "orders")
+	downgraded := lock(t, mine)
 	require.NoError(t, downgraded.Downgrade(within(t)))
 	readers := map[string]*etcdlock.Hold{
-		"reader":           lock(t, q.mine.RLocker()),
+		"reader":           lock(t, mine.RLocker()),
 		"downgraded":       downgraded,
-		"part of a set":    lock(t, etcdlock.NewMulti(session, etcdlock.NewMutex(session, "other"), q.theirs.RLocker())),
-		"a set of its own": lock(t, etcdlock.NewMulti(session, q.theirs.RLocker())),
+		"part of a set":    lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "other"), theirs.RLocker())),
+		"a set of its own": lock(t, etcdlock.NewMulti(s, theirs.RLocker())),
 	}
-	before := q.cluster.AppliedIndex()
+	before := cluster.AppliedIndex()
 	refuse := func(what string, ctx context.Context) {
-		for _, m := range []etcdlock.Locker{q.mine, q.theirs, etcdlock.NewMulti(session, q.mine)} {
+		for _, m := range []etcdlock.Locker{mine, theirs, etcdlock.NewMulti(s, mine)} {
 			_, err := m.Lock(ctx)
 			require.ErrorIs(t, err, etcdlock.ErrUpgrade, what)
 			_, err = m.TryLock(ctx)
@@ -204,20 +205,20 @@ func TestAReaderCannotBecomeAWriter(t *testing.T) {
 		refuse(what, ctx)
 		cancel()
 	}
-	require.Equal(t, before, q.cluster.AppliedIndex())
-	requireBusy(t, q.mine, "for others it is just taken")
-	other, err := etcdlock.NewRWMutex(session, "unrelated").TryLock(readers["reader"].Context())
+	require.Equal(t, before, cluster.AppliedIndex())
+	requireBusy(t, mine, "for others it is just taken")
+	other, err := etcdlock.NewRWMutex(s, "unrelated").TryLock(readers["reader"].Context())
 	require.NoError(t, err)
 	unlock(t, other)
 
-	require.NoError(t, etcdlock.Do(within(t), q.mine.RLocker(), func(ctx context.Context, h *etcdlock.Hold) error {
+	require.NoError(t, etcdlock.Do(within(t), mine.RLocker(), func(ctx context.Context, h *etcdlock.Hold) error {
 		refuse("Do", ctx)
 		return h.Err()
 	}))
 	for _, h := range readers {
 		unlock(t, h)
 	}
-	writer, err := q.mine.TryLock(context.WithoutCancel(readers["reader"].Context()))
+	writer, err := mine.TryLock(context.WithoutCancel(readers["reader"].Context()))
 	require.NoError(t, err, "it does not read any more")
 	unlock(t, writer)
 }

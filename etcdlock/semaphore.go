@@ -41,7 +41,7 @@ func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *
 	if o.raw {
 		panic("etcdlock: AtPrefix is not for " + aSemaphore)
 	}
-	l, prefix := newLock(o, name, false)
+	l, prefix := newLock(src, o, name, false)
 	return &Semaphore{lock: l, size: size, queue: fairqueue.New(src, prefix, o.queue...)}
 }
 

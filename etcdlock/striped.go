@@ -18,7 +18,6 @@ import (
 // Stripe i is the lock called name/i: a Mutex of that name is the same lock.
 type Striped struct {
 	lock
-	source  session.Source
 	stripes []*Mutex
 }
 
@@ -30,12 +29,13 @@ func NewStriped(src session.Source, name string, stripes int, opts ...Option) *S
 		panic("etcdlock: the number of stripes must be positive")
 	}
 	o := collect("a Striped", opts)
-	l, prefix := newLock(o, name, false)
-	s := &Striped{lock: l, source: src, stripes: make([]*Mutex, stripes)}
+	l, prefix := newLock(src, o, name, false)
+	l.covers[0].prefix = "" // there is no lock of that name
+	s := &Striped{lock: l, stripes: make([]*Mutex, stripes)}
 	queue := fairqueue.New(src, prefix, o.queue...)
 	for i := range s.stripes {
-		m := &Mutex{source: src}
-		m.lock, prefix = newLock(o, name+"/"+strconv.Itoa(i), false)
+		m := &Mutex{}
+		m.lock, prefix = newLock(src, o, name+"/"+strconv.Itoa(i), false)
 		m.queue = queue.At(prefix)
 		if s.err == nil {
 			s.err = m.err
