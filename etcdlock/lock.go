@@ -49,11 +49,11 @@ func newLock(src session.Source, o options, name string, shared bool) (l lock, p
 // Name returns the name given to the constructor.
 func (l *lock) Name() string { return l.name }
 
-// quiet returns the lock without what is called or done once for each hold of it.
-func (l *lock) quiet() *lock {
-	quiet := *l
-	quiet.opts.hooks, quiet.opts.minHold = nil, 0
-	return &quiet
+// withoutHooks returns the lock without what happens once for each hold of it: hooks and the minimum time.
+func (l *lock) withoutHooks() *lock {
+	without := *l
+	without.opts.hooks, without.opts.minHold = nil, 0
+	return &without
 }
 
 // acquire joins and waits.

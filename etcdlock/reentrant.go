@@ -151,7 +151,7 @@ func (t *tenure) leave(ctx context.Context) error {
 }
 
 func (t *tenure) handle(ctx context.Context) *Hold {
-	return &Hold{lock: t.base.lock.quiet(), claim: t.base.claim, since: t.base.since, values: ctx, slot: -1, tenure: t}
+	return &Hold{lock: t.base.lock.withoutHooks(), claim: t.base.claim, since: t.base.since, values: ctx, slot: -1, tenure: t}
 }
 
 // lose ends h, and whatever else has entered the same hold.
