@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync/atomic"
 
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
@@ -40,29 +41,29 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	var c *candidacy
 	h, err := e.acquire(ctx, "campaign", func(ctx context.Context) (claim, error) {
 		c = &candidacy{election: e, value: value}
-		if err := c.join(ctx); err != nil {
-			return nil, err
-		}
-		return c, nil
+		return c, c.join(ctx)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Term{Hold: h, ticket: c.Ticket}, nil
+	return &Term{Hold: h, candidacy: c}, nil
 }
 
-// candidacy is a claim that joins again when it has been passed over.
+// candidacy is the claim of a candidate, which joins again when it has been passed over.
 type candidacy struct {
-	*fairqueue.Ticket
+	ticketClaim
 	election *Election
 	value    string
+	place    *fairqueue.Ticket // is the ticket
+
+	transfer atomic.Pointer[transfer] // that is under way or succeeded; nil: none
 }
 
 func (c *candidacy) join(ctx context.Context) error {
-	ticket, err := c.election.queue.Join(ctx, fairqueue.Candidate,
+	t, err := c.election.queue.Join(ctx, fairqueue.Candidate,
 		fairqueue.WithValue(c.value), fairqueue.WithPriority(c.election.opts.priority))
 	if err == nil {
-		c.Ticket = ticket
+		c.place, c.ticket = t, t
 	}
 	return err
 }
@@ -70,7 +71,7 @@ func (c *candidacy) join(ctx context.Context) error {
 func (c *candidacy) Wait(ctx context.Context) error {
 	for {
 		alone := c.Granted() // when it came, nobody was behind it
-		err := c.Ticket.Wait(ctx)
+		err := c.place.Wait(ctx)
 		if err == nil && !alone {
 			err = c.prefer(ctx)
 		}
@@ -85,7 +86,7 @@ func (c *candidacy) Wait(ctx context.Context) error {
 
 // prefer passes a term that has not begun yet on to a higher priority. Then the error wraps ErrGone.
 func (c *candidacy) prefer(ctx context.Context) error {
-	passed, err := c.GiveWay(ctx)
+	passed, err := c.place.GiveWay(ctx)
 	switch {
 	case passed:
 		return fairqueue.ErrGone
@@ -93,7 +94,7 @@ func (c *candidacy) prefer(ctx context.Context) error {
 		return nil
 	}
 	// Gone or not: a late request to join may bring it back. If this fails, it goes on in the background.
-	_ = c.Leave(ctx)
+	_ = c.place.Leave(ctx)
 	return err
 }
 

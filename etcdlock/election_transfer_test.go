@@ -139,13 +139,33 @@ func TestResigningAtTheMomentOfATransferIsNoLoss(t *testing.T) {
 	answer := c.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(deletes))
 	transferred := transferring(t, term, "b")
 	require.NoError(t, answer.Wait(within(t)))
-	before := c.cluster.Calls("Txn")
 	resigned := background(func() error { return term.Resign(within(t)) })
-	require.Eventually(t, func() bool { return c.cluster.Calls("Txn") > before }, patience, waitABit)
+	await(t, "the end of the term", term.Done()) // when the resignation has begun
 	answer.Heal()
 	require.NoError(t, await(t, "the resignation", resigned))
 	require.NoError(t, await(t, "the transfer", transferred))
 	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
+	resign(t, c.next("b"))
+}
+
+// The transfer has taken effect, and its caller gives up before that is known.
+func TestResigningBesideATransferOfUnknownOutcomeIsNoLoss(t *testing.T) {
+	c, term := duelOf(t)
+	transfers := embedtest.When(func(message any) bool {
+		return deletes(message) && len(message.(*etcdserverpb.TxnRequest).Compare) > 1
+	})
+	lost := c.cluster.LoseReply("Txn", embedtest.Once(), transfers)
+	ctx, cancel := context.WithCancel(within(t))
+	transferred := background(func() error { return term.Transfer(ctx, "b") })
+	require.NoError(t, lost.Wait(within(t)))
+	again := c.cluster.Hold("Txn", transfers)
+	require.NoError(t, again.Wait(within(t)))
+	resigned := background(func() error { return term.Resign(within(t)) })
+	await(t, "the end of the term", term.Done())
+	cancel()
+	require.ErrorIs(t, await(t, "the transfer", transferred), context.Canceled)
+	require.NoError(t, await(t, "the resignation", resigned))
+	again.Heal()
 	resign(t, c.next("b"))
 }
 

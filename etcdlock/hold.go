@@ -9,17 +9,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/etcdlock/locks/fairqueue"
-	"github.com/etcdlock/locks/internal/request"
 )
-
-// watchAfter is how old a hold must be for a watch on its key: most are shorter, and
-// need not pay for one.
-const watchAfter = time.Second
-
-// observeAgain is the pause after etcd refused to let the key be watched.
-const observeAgain = 10 * time.Second
 
 // Token is a fencing token: the revision of etcd at which the hold's place in line was
 // created. For one lock it rises strictly from owner to owner, so a store that has seen
@@ -31,79 +21,20 @@ type Token int64
 type Hold struct {
 	lock  *lock
 	claim claim
-	since time.Time // zero if nobody is going to ask
+	since time.Time // of the grant; zero without hooks
 
 	lifetime
-	values context.Context // of the one who locked, for Context
+	values context.Context // given to Lock, for Context
 
-	watch   *time.Timer   // starts to observe
-	watched chan struct{} // closed when it has ended
-
-	shared   atomic.Bool
-	slot     int     // of a semaphore's permit, or -1
-	tenure   *tenure // if it can be entered again
 	unlocked atomic.Bool
-	failure  atomic.Pointer[error]   // of the Unlock that did something, for Do; nil: none
-	passing  atomic.Pointer[passing] // the Transfer of a term that is under way or succeeded; nil: none
+	failure  atomic.Pointer[error] // of the first Unlock, for Do; nil: none
 }
 
 func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
-	h := &Hold{lock: l, claim: c, values: ctx, slot: -1}
-	if len(l.opts.hooks) > 0 || l.opts.minHold > 0 {
-		h.since = time.Now()
-	}
-	h.shared.Store(len(l.covers) == 1 && l.covers[0].shared)
-	if p, ok := c.(*place); ok {
-		p.serve(h) // and hears of the loss for it
-	} else {
-		h.watched = make(chan struct{})
-		h.watch = time.AfterFunc(watchAfter, h.observe)
-	}
-	if len(l.opts.hooks) > 0 {
-		context.AfterFunc(h.Context(), func() {
-			if err := h.ended(); !errors.Is(err, ErrUnlocked) {
-				l.opts.lost(h, time.Since(h.since), err)
-			}
-		})
-		l.opts.acquired(h, h.since.Sub(began))
-	}
+	h := &Hold{lock: l, claim: c, values: ctx, since: l.opts.timeForHooks(), lifetime: lifetime{outer: c.Session()}}
+	c.bind(h)
+	l.opts.granted(h, began)
 	return h
-}
-
-// observe waits for the key to vanish. It ends with the hold.
-func (h *Hold) observe() {
-	defer close(h.watched)
-	for ctx := h.Context(); ctx.Err() == nil; {
-		if err := h.claim.Lost(ctx); errors.Is(err, ErrLost) {
-			if p := h.passing.Load(); p != nil {
-				<-p.done // that the key is gone must not count as a loss
-			}
-			h.end(err)
-			h.abandon()
-			return
-		}
-		// etcd does not let us look, at the moment. The session's news still comes.
-		pause(ctx, observeAgain)
-	}
-}
-
-// gone ends the hold, whose key is not there any more, as err says, and returns how it ended: the first
-// reason counts. While it is being passed on the transfer knows better, and others are only told
-// that it is over.
-func (h *Hold) gone(err error) error {
-	if h.passing.Load() != nil {
-		return cmp.Or(h.ended(), ErrUnlocked)
-	}
-	h.lose(err)
-	return h.Err()
-}
-
-// abandon gives up what is left of a hold of several keys when it has lost one: it would keep
-// others waiting for as long as nobody calls Unlock.
-func (h *Hold) abandon() {
-	if several, ok := h.claim.(interface{ Abandon() }); ok {
-		several.Abandon()
-	}
 }
 
 // Name returns the name of the lock.
@@ -124,30 +55,17 @@ func (h *Hold) Done() <-chan struct{} { return h.Context().Done() }
 // at the clock, so it is right even after the process was stopped. No request is made.
 func (h *Hold) Err() error {
 	h.needMade()
-	if h.ended() == nil {
-		err := h.claim.Session().Err()
-		if err == nil && h.tenure != nil {
-			err = h.tenure.base.Err()
-		}
-		if err != nil {
-			h.end(err)
-		}
-	}
-	return h.ended()
+	return h.look()
 }
 
 // Context returns a context with the values of the one given to Lock, which ends when
 // the hold does, with Err as its cause. It does not end with the one given to Lock.
 func (h *Hold) Context() context.Context {
 	h.needMade()
-	return h.context(func() (values, outer context.Context, why func() error) {
-		values = carry(h.values, h)
-		if h.tenure != nil {
-			return values, h.tenure.base.Context(), h.tenure.base.Err
-		}
-		s := h.claim.Session()
-		return values, s.Context(), s.Err
-	})
+	if made := h.made(); made != nil {
+		return made
+	}
+	return h.make(carry(h.values, h))
 }
 
 // Deadline returns the instant until which the hold may be trusted without further
@@ -199,14 +117,6 @@ func (h *Hold) Guard() clientv3.Cmp { return h.claim.Guards()[0] }
 // together; most holds have one.
 func (h *Hold) Guards() []clientv3.Cmp { return h.claim.Guards() }
 
-// Shared reports whether others may hold the lock at the same time: readers, or a writer
-// that has been downgraded. Permits of a semaphore do not count.
-func (h *Hold) Shared() bool { return h.shared.Load() }
-
-// Slot returns the number of a semaphore's permit, from 0 to size - 1, which nobody else has
-// at the same time. ok is false for other holds, and for semaphores without [WithSlots].
-func (h *Hold) Slot() (number int, ok bool) { return max(h.slot, 0), h.slot >= 0 }
-
 // Unlock ends the hold and lets the next in line have the lock: one round trip. Only the
 // first call does anything; later ones return nil.
 //
@@ -225,18 +135,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	}
 	lost := h.Err() // which looks at the clock
 	h.end(ErrUnlocked)
-	err := h.release(ctx)
-	if h.watch != nil && !h.watch.Stop() {
-		bounded, cancel := request.Grace(ctx) // it may have to wait for a Transfer
-		defer cancel()
-		select {
-		case <-h.watched:
-		case <-bounded.Done():
-		}
-	}
-	if errors.Is(err, fairqueue.ErrGone) && h.transferred(ctx) {
-		err = nil
-	}
+	err := h.claim.release(ctx)
 	if lost != nil && !errors.Is(lost, ErrUnlocked) { // which is a term that was transferred
 		err = lost
 	}
@@ -245,20 +144,13 @@ func (h *Hold) Unlock(ctx context.Context) error {
 		h.failure.Store(&failure)
 		err = failure
 	}
-	if len(h.lock.opts.hooks) > 0 {
-		h.lock.opts.released(h, time.Since(h.since), err)
-	}
+	h.lock.opts.released(h, err)
 	return err
 }
 
-func (h *Hold) release(ctx context.Context) error {
-	if h.tenure != nil {
-		return h.tenure.leave(ctx)
-	}
-	if h.lock.opts.minHold > 0 {
-		if left := h.lock.opts.minHold - time.Since(h.since); left > 0 {
-			return h.claim.Linger(ctx, left)
-		}
-	}
-	return h.claim.Leave(ctx)
+// gone ends the hold, of which a key is missing, as err says, and returns how it has ended: the first
+// reason counts.
+func (h *Hold) gone(err error) error {
+	h.claim.gone(err)
+	return cmp.Or(h.Err(), ErrUnlocked) // the latter while a Transfer decides
 }

@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 )
@@ -118,11 +119,28 @@ func (o *options) waiting(l *lock, c claim) {
 	})
 }
 
-func (o *options) acquired(h *Hold, waited time.Duration) {
+// timeForHooks reads the clock if there are hooks.
+func (o *options) timeForHooks() (now time.Time) {
+	if len(o.hooks) > 0 {
+		now = time.Now()
+	}
+	return now
+}
+
+// granted calls the hooks for an acquisition, and has a loss call them.
+func (o *options) granted(h *Hold, began time.Time) {
+	if len(o.hooks) == 0 {
+		return
+	}
+	context.AfterFunc(h.Context(), func() {
+		if err := h.ended(); !errors.Is(err, ErrUnlocked) {
+			o.lost(h, err)
+		}
+	})
 	callOrUndo(func() {
 		for _, hooks := range o.hooks {
 			if hooks.Acquired != nil {
-				hooks.Acquired(Acquired{h.Name(), h.Key(), h.Token(), waited})
+				hooks.Acquired(Acquired{h.Name(), h.Key(), h.Token(), h.since.Sub(began)})
 			}
 		}
 	}, func() {
@@ -144,18 +162,18 @@ func callOrUndo(call, undo func()) {
 	returned = true
 }
 
-func (o *options) released(h *Hold, held time.Duration, err error) {
+func (o *options) released(h *Hold, err error) {
 	for _, hooks := range o.hooks {
 		if hooks.Released != nil {
-			hooks.Released(Released{h.Name(), h.Key(), h.Token(), held, err})
+			hooks.Released(Released{h.Name(), h.Key(), h.Token(), time.Since(h.since), err})
 		}
 	}
 }
 
-func (o *options) lost(h *Hold, held time.Duration, err error) {
+func (o *options) lost(h *Hold, err error) {
 	for _, hooks := range o.hooks {
 		if hooks.Lost != nil {
-			hooks.Lost(Lost{h.Name(), h.Key(), h.Token(), held, err})
+			hooks.Lost(Lost{h.Name(), h.Key(), h.Token(), time.Since(h.since), err})
 		}
 	}
 }

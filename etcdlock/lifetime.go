@@ -8,11 +8,16 @@ import (
 // lifetime is how long a hold lasts, and why it ended. Its context costs more than all the rest
 // of a hold, so it is made when somebody asks for it.
 type lifetime struct {
+	outer interface { // ends the hold when it ends: a session, or a hold that has been entered again
+		Err() error
+		Context() context.Context
+	}
+
 	mu     sync.Mutex
-	reason error           // that it ended; nil before
+	reason error           // of the end; nil before
 	ctx    context.Context // nil until it is asked for
 	cancel context.CancelCauseFunc
-	detach func() bool // ctx from what the hold depends on
+	detach func() bool // ctx from outer
 }
 
 // end ends it. The first reason counts.
@@ -29,23 +34,34 @@ func (l *lifetime) end(reason error) {
 	}
 }
 
-// ended returns why it did, as far as has been noticed, or nil.
+// ended returns the reason of the end, as far as it has been noticed, or nil.
 func (l *lifetime) ended() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reason
 }
 
-// context returns a context that ends with it. The first time it takes what begin tells: the context
-// whose values it has, the one whose end ends it, and what tells the reason then.
-func (l *lifetime) context(begin func() (values, outer context.Context, why func() error)) context.Context {
-	if made := l.made(); made != nil {
-		return made
+// look is ended after a look at outer, which looks at the clock.
+func (l *lifetime) look() error {
+	if l.ended() == nil {
+		if err := l.outer.Err(); err != nil {
+			l.end(err)
+		}
 	}
-	values, outer, why := begin()
-	// A reason is for good, and one that comes up now is told by outer. It is not asked for with mu
-	// held: it may be found out here, and then the session writes it to a log that may ask the hold.
-	reason := why()
+	return l.ended()
+}
+
+// made returns the context if there is one, or nil.
+func (l *lifetime) made() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ctx
+}
+
+// make returns a context with these values that ends with l.
+func (l *lifetime) make(values context.Context) context.Context {
+	// Not with mu held: if outer finds a loss, the session writes that to its log, whose reader may ask the hold.
+	reason := l.outer.Err()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx == nil {
@@ -56,15 +72,8 @@ func (l *lifetime) context(begin func() (values, outer context.Context, why func
 		if l.reason != nil {
 			l.cancel(l.reason)
 		} else {
-			l.detach = context.AfterFunc(outer, func() { l.end(why()) })
+			l.detach = context.AfterFunc(l.outer.Context(), func() { l.end(l.outer.Err()) })
 		}
 	}
-	return l.ctx
-}
-
-// made returns the context if there is one, or nil.
-func (l *lifetime) made() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	return l.ctx
 }

@@ -3,27 +3,9 @@ package etcdlock
 import (
 	"context"
 	"errors"
-	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
-
-// claim is what a hold stands on: a ticket, or several that stand and fall together.
-type claim interface {
-	Key() string
-	Revision() int64
-	Session() *session.Session
-	Guards() []clientv3.Cmp
-	Granted() bool
-	Wait(ctx context.Context) error
-	Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool)
-	Lost(ctx context.Context) error
-	Leave(ctx context.Context) error
-	Linger(ctx context.Context, d time.Duration) error
-}
 
 // cover is a name that a hold covers.
 type cover struct {
@@ -49,13 +31,6 @@ func newLock(src session.Source, o options, name string, shared bool) (l lock, p
 // Name returns the name given to the constructor.
 func (l *lock) Name() string { return l.name }
 
-// withoutHooks returns the lock without what happens once for each hold of it: hooks and the minimum time.
-func (l *lock) withoutHooks() *lock {
-	without := *l
-	without.opts.hooks, without.opts.minHold = nil, 0
-	return &without
-}
-
 // acquire joins and waits.
 func (l *lock) acquire(ctx context.Context, op string, join func(context.Context) (claim, error)) (*Hold, error) {
 	h, err := l.take(ctx, join)
@@ -70,10 +45,7 @@ func (l *lock) take(ctx context.Context, join func(context.Context) (claim, erro
 	if l.err != nil {
 		return nil, l.err
 	}
-	var began time.Time
-	if len(l.opts.hooks) > 0 {
-		began = time.Now()
-	}
+	began := l.opts.timeForHooks()
 	c, err := join(ctx)
 	if err != nil {
 		return nil, err
@@ -88,19 +60,4 @@ func (l *lock) take(ctx context.Context, join func(context.Context) (claim, erro
 		return nil, err
 	}
 	return newHold(ctx, l, c, began), nil
-}
-
-// ticketClaim keeps a nil ticket from becoming a claim that is not nil.
-func ticketClaim(t *fairqueue.Ticket, err error) (claim, error) {
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
-func groupClaim(g *fairqueue.Group, err error) (claim, error) {
-	if err != nil {
-		return nil, err
-	}
-	return g, nil
 }

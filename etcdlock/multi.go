@@ -84,7 +84,7 @@ func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
 		if err := m.refuseUpgrade(ctx); err != nil {
 			return nil, err
 		}
-		return groupClaim(fairqueue.JoinAll(ctx, m.source, m.places...))
+		return claimOf(fairqueue.JoinAll(ctx, m.source, m.places...))
 	})
 }
 
@@ -95,6 +95,6 @@ func (m *Multi) TryLock(ctx context.Context) (*Hold, error) {
 		if err := m.refuseUpgrade(ctx); err != nil {
 			return nil, err
 		}
-		return groupClaim(fairqueue.TryAny(ctx, m.source, len(m.places), m.places...))
+		return claimOf(fairqueue.TryAny(ctx, m.source, len(m.places), m.places...))
 	})
 }

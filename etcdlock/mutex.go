@@ -43,7 +43,7 @@ func (m *Mutex) Lock(ctx context.Context) (*Hold, error) {
 		if m.line != nil {
 			return m.line.lock(ctx)
 		}
-		return ticketClaim(m.queue.Join(ctx, fairqueue.Exclusive))
+		return claimOf(m.queue.Join(ctx, fairqueue.Exclusive))
 	})
 }
 
@@ -55,7 +55,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Hold, error) {
 		if m.line != nil {
 			return m.line.tryLock(ctx)
 		}
-		return ticketClaim(m.queue.TryJoin(ctx, fairqueue.Exclusive))
+		return claimOf(m.queue.TryJoin(ctx, fairqueue.Exclusive))
 	})
 }
 

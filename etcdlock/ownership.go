@@ -130,7 +130,7 @@ func (o *ownership) listen(ctx context.Context) {
 			o.lose(err)
 			return
 		}
-		pause(ctx, observeAgain)
+		pause(ctx, watchAgain)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -33,8 +32,7 @@ func (p *place) take(o *ownership) {
 	p.own = o
 }
 
-// serve makes h the hold that hears of the loss of what p has.
-func (p *place) serve(h *Hold) {
+func (p *place) bind(h *Hold) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
 	if p.ready != nil { // empty again
@@ -74,7 +72,7 @@ func (p *place) Wait(ctx context.Context) error {
 		err = p.Session().Err()
 	}
 	if err != nil {
-		_ = p.Leave(ctx) // the error tells what is wrong
+		_ = p.release(ctx) // the error tells what is wrong
 	}
 	return err
 }
@@ -155,13 +153,9 @@ func (p *place) Guards() []clientv3.Cmp    { return p.own.ticket.Guards() }
 
 func (p *place) Lost(ctx context.Context) error { return p.own.ticket.Lost(ctx) }
 
-func (p *place) Leave(ctx context.Context) error { return p.line.release(ctx, p.own) }
+func (p *place) release(ctx context.Context) error { return p.line.release(ctx, p.own) }
 
-// Linger is not asked for: see newLine.
-func (p *place) Linger(ctx context.Context, _ time.Duration) error { return p.Leave(ctx) }
-
-// Abandon is for a hold that has found out that its key is gone.
-func (p *place) Abandon() { p.own.lose(fairqueue.ErrGone) }
+func (p *place) gone(err error) { p.own.lose(err) }
 
 // Ahead counts those in etcd's queue. Who waits in memory has at least that many ahead.
 func (p *place) Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // ReentrantLock is an exclusive lock that can be locked again by who holds it already. Who
@@ -84,21 +85,22 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, 
 	needContext(ctx)
 	prefix := r.lock.covers[0].prefix
 	for h := range holdsAt(ctx, r.lock.source, prefix) {
-		if h.tenure == nil && h.Err() != nil || errors.Is(h.ended(), ErrUnlocked) {
+		e, reentrant := h.claim.(*entry)
+		if !reentrant && h.Err() != nil || errors.Is(h.ended(), ErrUnlocked) {
 			continue
 		}
 		switch {
 		case h.reads(prefix):
 			return ctx, nil, failed(op, r.lock.name, ErrUpgrade)
-		case h.tenure == nil:
+		case !reentrant:
 			return ctx, nil, failed(op, r.lock.name, ErrNotReentrant)
-		case !h.tenure.enter():
+		case !e.enter():
 			continue
 		}
-		again := h.tenure.handle(ctx)
+		again := e.hold(ctx)
 		err := ctx.Err()
 		if err == nil {
-			err = h.tenure.base.Err()
+			err = e.base.Err()
 		}
 		if err != nil {
 			_ = again.Unlock(ctx) // the error tells what is wrong
@@ -110,58 +112,62 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, 
 	if err != nil {
 		return ctx, nil, err
 	}
-	h := (&tenure{base: base, entered: 1}).handle(ctx)
+	h := (&entries{base: base, open: 1}).hold(ctx)
 	return h.within(ctx), h, nil
 }
 
-// tenure is a hold that is entered several times. Every entry has a handle, a hold of its
-// own that is unlocked once.
-type tenure struct {
+// entries are the Locks of one hold that have not been undone. Each has a hold of its own, whose claim
+// is an entry.
+type entries struct {
 	base *Hold
 
-	mu      sync.Mutex
-	entered int
+	mu   sync.Mutex
+	open int
 }
 
-// enter reports whether it was still held, as far as this process has not released it.
-func (t *tenure) enter() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.entered == 0 {
+// enter reports whether base was still held, as far as this process has not released it.
+func (e *entries) enter() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.open == 0 {
 		return false
 	}
-	t.entered++
+	e.open++
 	return true
 }
 
-func (t *tenure) leave(ctx context.Context) error {
-	t.mu.Lock()
-	t.entered--
-	last := t.entered == 0
-	t.mu.Unlock()
-	if last {
-		err := t.base.Unlock(ctx)
-		var outer *Error
-		if errors.As(err, &outer) {
-			return outer.Err // the handle says the rest again
-		}
-		return err
+// leave unlocks base after the last of them.
+func (e *entries) leave(ctx context.Context) error {
+	e.mu.Lock()
+	e.open--
+	last := e.open == 0
+	e.mu.Unlock()
+	if !last {
+		return nil
 	}
-	return nil
+	err := e.base.Unlock(ctx)
+	var outer *Error
+	if errors.As(err, &outer) {
+		return outer.Err // the hold of the entry adds the rest again
+	}
+	return err
 }
 
-func (t *tenure) handle(ctx context.Context) *Hold {
-	return &Hold{lock: t.base.lock.withoutHooks(), claim: t.base.claim, since: t.base.since, values: ctx, slot: -1, tenure: t}
+func (e *entries) hold(ctx context.Context) *Hold {
+	withoutHooks := *e.base.lock
+	withoutHooks.opts.hooks = nil
+	return newHold(ctx, &withoutHooks, &entry{e.base.claim, e}, time.Time{})
 }
 
-// lose ends h, and whatever else has entered the same hold.
-func (h *Hold) lose(err error) {
-	if h.tenure != nil {
-		h.tenure.base.end(err)
-	}
-	h.end(err)
-	h.abandon()
+type entry struct {
+	claim // of the base
+	*entries
 }
+
+// bind has the hold end with the base, which knows of a loss.
+func (e *entry) bind(h *Hold) { h.outer = e.base }
+
+func (e *entry) release(ctx context.Context) error { return e.leave(ctx) }
 
 // within returns ctx as it is while h is held.
 func (h *Hold) within(ctx context.Context) context.Context {

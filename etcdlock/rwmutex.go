@@ -62,7 +62,7 @@ func (m *RWMutex) write(ctx context.Context, join joinFunc) (claim, error) {
 	if err := m.refuseUpgrade(ctx); err != nil {
 		return nil, err
 	}
-	return ticketClaim(join(ctx, fairqueue.Exclusive))
+	return claimOf(join(ctx, fairqueue.Exclusive))
 }
 
 // refuseUpgrade returns ErrUpgrade if ctx comes from a reader's hold of what l is about to take exclusively.
@@ -82,7 +82,7 @@ func (l *lock) refuseUpgrade(ctx context.Context) error {
 
 // reads reports whether others may read what is locked at prefix while h is held.
 func (h *Hold) reads(prefix string) bool {
-	return h.Shared() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return c.prefix == prefix && c.shared })
+	return h.downgraded() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return c.prefix == prefix && c.shared })
 }
 
 // RLock waits in line until it has the lock together with other readers. Costs and errors
@@ -111,19 +111,31 @@ var _ Locker = (*ReadLock)(nil)
 // Lock is [RWMutex.RLock].
 func (r *ReadLock) Lock(ctx context.Context) (*Hold, error) {
 	return r.acquire(ctx, "rlock", func(ctx context.Context) (claim, error) {
-		return ticketClaim(r.queue.Join(ctx, fairqueue.Shared))
+		return claimOf(r.queue.Join(ctx, fairqueue.Shared))
 	})
 }
 
 // TryLock is [RWMutex.TryRLock].
 func (r *ReadLock) TryLock(ctx context.Context) (*Hold, error) {
 	return r.acquire(ctx, "tryrlock", func(ctx context.Context) (claim, error) {
-		return ticketClaim(r.queue.TryJoin(ctx, fairqueue.Shared))
+		return claimOf(r.queue.TryJoin(ctx, fairqueue.Shared))
 	})
 }
 
 func (r *ReadLock) place() (fairqueue.Place, *lock) {
 	return fairqueue.Place{Queue: r.queue, Mode: fairqueue.Shared}, &r.lock
+}
+
+// Shared reports whether others may hold the lock at the same time: readers, or a writer
+// that has been downgraded. Permits of a semaphore do not count.
+func (h *Hold) Shared() bool {
+	h.needMade()
+	return h.downgraded() || len(h.lock.covers) == 1 && h.lock.covers[0].shared
+}
+
+func (h *Hold) downgraded() bool {
+	c, ok := h.claim.(*ticketClaim)
+	return ok && c.shared.Load()
 }
 
 var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be downgraded")
@@ -146,19 +158,23 @@ func (h *Hold) downgrade(ctx context.Context) error {
 	if err := h.Err(); err != nil {
 		return err
 	}
-	ticket, ok := h.claim.(*fairqueue.Ticket)
-	switch {
-	case h.Shared():
+	if h.Shared() {
 		return nil
-	case !ok || ticket.Mode() != fairqueue.Exclusive || h.tenure != nil:
+	}
+	c, ok := h.claim.(*ticketClaim)
+	if !ok {
 		return errNoWriter
 	}
-	err := ticket.Share(ctx)
+	t, ok := c.ticket.(*fairqueue.Ticket)
+	if !ok || t.Mode() != fairqueue.Exclusive {
+		return errNoWriter
+	}
+	err := t.Share(ctx)
 	switch {
 	case err == nil:
-		h.shared.Store(true)
+		c.shared.Store(true)
 	case errors.Is(err, ErrLost):
-		h.lose(err)
+		c.gone(err)
 	}
 	return h.orEnd(err)
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
@@ -67,8 +64,7 @@ func (s *Semaphore) Lock(ctx context.Context) (*Hold, error) { return s.Acquire(
 func (s *Semaphore) TryLock(ctx context.Context) (*Hold, error) { return s.TryAcquire(ctx, 1) }
 
 func (s *Semaphore) permits(ctx context.Context, op string, n int64, join func(context.Context, int64, int64) (*fairqueue.Ticket, error)) (*Hold, error) {
-	var numbered *numberedPermit
-	h, err := s.acquire(ctx, op, func(ctx context.Context) (claim, error) {
+	return s.acquire(ctx, op, func(ctx context.Context) (claim, error) {
 		switch {
 		case n < 1:
 			return nil, &SizeError{Asked: n, Agreed: s.size, Weight: true}
@@ -77,15 +73,10 @@ func (s *Semaphore) permits(ctx context.Context, op string, n int64, join func(c
 		}
 		t, err := join(ctx, n, s.size)
 		if err != nil || !s.opts.slots {
-			return ticketClaim(t, err)
+			return claimOf(t, err)
 		}
-		numbered = &numberedPermit{Ticket: t}
-		return numbered, nil
+		return &numberedPermit{ticketClaim: ticketClaim{ticket: t}, permit: t}, nil
 	})
-	if err == nil && numbered != nil {
-		h.slot = numbered.number
-	}
-	return h, err
 }
 
 var errSlots = errors.New("with slots only one permit can be taken at a time")
@@ -135,40 +126,38 @@ func (s *Semaphore) Sizes(ctx context.Context) iter.Seq2[int64, error] {
 	}
 }
 
-// numberedPermit is a permit and the slot that goes with it.
+// numberedPermit is the claim of a permit with a slot.
 type numberedPermit struct {
-	*fairqueue.Ticket
-	both   *fairqueue.Group
-	number int
+	ticketClaim // of the permit, then of both
+	permit      *fairqueue.Ticket
+	slot        int
+	taken       bool
 }
 
-func (p *numberedPermit) Wait(ctx context.Context) (err error) {
-	if err = p.Ticket.Wait(ctx); err == nil {
-		p.both, p.number, err = p.Ticket.TakeSlot(ctx)
+func (p *numberedPermit) Wait(ctx context.Context) error {
+	if err := p.permit.Wait(ctx); err != nil {
+		return err
+	}
+	both, slot, err := p.permit.TakeSlot(ctx)
+	if err == nil {
+		p.ticket, p.slot, p.taken = both, slot, true
 	}
 	return err
 }
 
-// Key is that of the permit until there is a slot.
-func (p *numberedPermit) Key() string {
-	if p.both == nil {
-		return p.Ticket.Key()
-	}
-	return p.both.Key()
-}
-
 // Revision is that of the slot, or 0 until there is one: a permit fences nobody.
 func (p *numberedPermit) Revision() int64 {
-	if p.both == nil {
+	if !p.taken {
 		return 0
 	}
-	return p.both.Revision()
+	return p.ticket.Revision()
 }
 
-func (p *numberedPermit) Guards() []clientv3.Cmp          { return p.both.Guards() }
-func (p *numberedPermit) Lost(ctx context.Context) error  { return p.both.Lost(ctx) }
-func (p *numberedPermit) Leave(ctx context.Context) error { return p.both.Leave(ctx) }
-func (p *numberedPermit) Abandon()                        { p.both.Abandon() }
-func (p *numberedPermit) Linger(ctx context.Context, d time.Duration) error {
-	return p.both.Linger(ctx, d)
+// Slot returns the number of a semaphore's permit, from 0 to size - 1, which nobody else has
+// at the same time. ok is false for other holds, and for semaphores without [WithSlots].
+func (h *Hold) Slot() (number int, ok bool) {
+	if p, numbered := h.claim.(*numberedPermit); numbered {
+		return p.slot, true
+	}
+	return 0, false
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"slices"
 	"strconv"
 
 	"github.com/etcdlock/locks/fairqueue"
@@ -126,13 +127,16 @@ func (s *Striped) anyN(ctx context.Context, op string, n int, wait bool) (*Hold,
 	for i, m := range s.stripes {
 		places[i], _ = m.place()
 	}
-	chosen := &chosenStripes{striped: s, lock: s.lock}
-	h, err := chosen.acquire(ctx, op, func(ctx context.Context) (_ claim, err error) {
-		chosen.Group, err = fairqueue.TryAny(ctx, s.source, n, places...)
+	var chosen *fairqueue.Group
+	h, err := s.acquire(ctx, op, func(ctx context.Context) (_ claim, err error) {
+		chosen, err = fairqueue.TryAny(ctx, s.source, n, places...)
 		if wait && errors.Is(err, ErrBusy) {
-			chosen.Group, err = fairqueue.JoinAny(ctx, s.source, n, places...)
+			chosen, err = fairqueue.JoinAny(ctx, s.source, n, places...)
 		}
-		return chosen, err
+		if err != nil {
+			return nil, err
+		}
+		return &chosenStripes{ticketClaim{ticket: chosen}, s}, nil
 	})
 	if err != nil {
 		return nil, nil, err
@@ -140,21 +144,19 @@ func (s *Striped) anyN(ctx context.Context, op string, n int, wait bool) (*Hold,
 	return h, chosen.Chosen(), nil
 }
 
-// chosenStripes is a claim that covers the stripes that turn out to be free.
+// chosenStripes is the claim of stripes that were free.
 type chosenStripes struct {
-	*fairqueue.Group
-	lock
-
+	ticketClaim
 	striped *Striped
 }
 
-func (c *chosenStripes) Wait(ctx context.Context) error {
-	err := c.Group.Wait(ctx)
-	if err == nil {
-		c.covers = append([]cover(nil), c.covers...)
-		for _, i := range c.Chosen() {
-			c.covers = append(c.covers, c.striped.stripes[i].covers...)
-		}
+// bind adds the stripes to what the hold covers.
+func (c *chosenStripes) bind(h *Hold) {
+	l := *h.lock
+	l.covers = slices.Clip(l.covers)
+	for _, i := range c.ticket.(*fairqueue.Group).Chosen() {
+		l.covers = append(l.covers, c.striped.stripes[i].covers...)
 	}
-	return err
+	h.lock = &l
+	c.ticketClaim.bind(h)
 }

@@ -3,9 +3,10 @@ package etcdlock
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // lockAgain is the pause after a Lock of NewLocker has failed, give or take half.
@@ -47,7 +48,7 @@ func (s *syncLocker) Lock() {
 		h, err := s.lock.Lock(context.Background())
 		if err != nil {
 			s.onError(err)
-			time.Sleep(lockAgain/2 + rand.N(lockAgain))
+			time.Sleep(request.Jitter(lockAgain))
 			continue
 		}
 		s.mu.Lock()

@@ -13,7 +13,7 @@ import (
 // It is a [Hold] and has all that one has. It is safe for concurrent use.
 type Term struct {
 	*Hold
-	ticket *fairqueue.Ticket
+	candidacy *candidacy
 }
 
 // Proclaim replaces the value that others see, without an interruption of the term: one round
@@ -24,7 +24,7 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	t.ready(ctx)
 	err := t.Err()
 	if err == nil {
-		if err = t.ticket.Set(ctx, value); errors.Is(err, fairqueue.ErrGone) {
+		if err = t.candidacy.place.Set(ctx, value); errors.Is(err, fairqueue.ErrGone) {
 			err = t.gone(err)
 		}
 	}
@@ -55,28 +55,28 @@ func (t *Term) Transfer(ctx context.Context, candidate string) error {
 }
 
 func (t *Term) transfer(ctx context.Context, candidate string) error {
-	p, err := t.beginPassing(ctx)
+	begun, err := t.beginTransfer(ctx)
 	if err != nil {
 		return err
 	}
-	err = t.passOn(ctx, p, candidate)
-	if t.ticket.Left() {
+	err = t.passOn(ctx, begun, candidate)
+	if t.candidacy.place.Left() {
 		_ = t.Unlock(ctx) // what is left of it; nothing to ask etcd for
 	}
 	return err
 }
 
-// passing is one Transfer.
-type passing struct {
+// transfer is one call of Transfer that has begun.
+type transfer struct {
 	done      chan struct{} // closed when it is over
 	succeeded bool          // known then
 }
 
-// beginPassing waits until no other Transfer is under way. The caller has to end the one that it returns.
-func (t *Term) beginPassing(ctx context.Context) (*passing, error) {
-	p := &passing{done: make(chan struct{})}
-	for !t.passing.CompareAndSwap(nil, p) {
-		other := t.passing.Load()
+// beginTransfer waits until no other one is under way. The caller has to end the one that it returns.
+func (t *Term) beginTransfer(ctx context.Context) (*transfer, error) {
+	begun := &transfer{done: make(chan struct{})}
+	for !t.candidacy.transfer.CompareAndSwap(nil, begun) {
+		other := t.candidacy.transfer.Load()
 		if other == nil {
 			continue
 		}
@@ -89,47 +89,67 @@ func (t *Term) beginPassing(ctx context.Context) (*passing, error) {
 			return nil, t.Err()
 		}
 	}
-	return p, nil
+	return begun, nil
 }
 
-// passOn ends p as well.
-func (t *Term) passOn(ctx context.Context, p *passing, candidate string) error {
+// passOn also ends the transfer.
+func (t *Term) passOn(ctx context.Context, begun *transfer, candidate string) error {
 	defer func() {
-		if !p.succeeded {
-			t.passing.Store(nil)
+		if !begun.succeeded {
+			t.candidacy.transfer.Store(nil)
 		}
-		close(p.done)
+		close(begun.done)
 	}()
 	if err := t.Err(); err != nil {
 		return err
 	}
-	err := t.ticket.PassTo(ctx, func(behind []fairqueue.Entry) int {
+	place := t.candidacy.place
+	err := place.PassTo(ctx, func(behind []fairqueue.Entry) int {
 		return slices.IndexFunc(behind, func(e fairqueue.Entry) bool { return string(e.Value) == candidate })
 	})
-	p.succeeded = err == nil
+	begun.succeeded = err == nil
 	switch {
 	case errors.Is(err, fairqueue.ErrGone):
 		t.end(err)
 		return t.Err() // the first reason counts
-	case t.ticket.Left() && t.Err() == nil:
+	case place.Left() && t.Err() == nil:
 		t.end(ErrUnlocked)
 	}
 	return err
 }
 
-// transferred reports whether the key is gone because a Transfer at the same moment succeeded. It waits for
-// its answer for as long as ctx lasts.
-func (h *Hold) transferred(ctx context.Context) bool {
-	p := h.passing.Load()
-	if p == nil {
-		return false
+// Lost waits for the end of a transfer that is under way: the key that it removes is not lost.
+func (c *candidacy) Lost(ctx context.Context) error {
+	err := c.place.Lost(ctx)
+	if under := c.transfer.Load(); under != nil && errors.Is(err, ErrLost) {
+		<-under.done
 	}
-	bounded, cancel := request.Grace(ctx)
-	defer cancel()
-	select {
-	case <-p.done:
-		return p.succeeded
-	case <-bounded.Done():
-		return false
+	return err
+}
+
+// gone leaves it to a transfer under way to end the term.
+func (c *candidacy) gone(err error) {
+	if c.transfer.Load() == nil {
+		c.ticketClaim.gone(err)
 	}
+}
+
+// release first waits for the end of a transfer that is under way, which may have removed the key, and
+// removes it itself if its outcome is unknown.
+func (c *candidacy) release(ctx context.Context) error {
+	over := true
+	if under := c.transfer.Load(); under != nil {
+		bounded, cancel := request.Grace(ctx)
+		defer cancel()
+		select {
+		case <-under.done:
+		case <-bounded.Done():
+			over = false
+		}
+	}
+	err := c.ticketClaim.release(ctx)
+	if errors.Is(err, fairqueue.ErrGone) && !over {
+		return ctx.Err() // by the transfer, as it seems, but that is not confirmed
+	}
+	return err
 }

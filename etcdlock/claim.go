@@ -1,0 +1,128 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/internal/request"
+	"github.com/etcdlock/locks/session"
+)
+
+const (
+	// watchAfter is how old a hold must be for a watch on its key: most are shorter, and
+	// need not pay for one.
+	watchAfter = time.Second
+
+	// watchAgain is the pause after etcd refused to let the key be watched.
+	watchAgain = 10 * time.Second
+)
+
+// claim is what Lock waits with and what a hold stands on then. A kind of lock that needs more
+// than a ticket in etcd has a claim of its own.
+type claim interface {
+	Key() string
+	Revision() int64
+	Session() *session.Session
+	Guards() []clientv3.Cmp
+
+	Granted() bool
+	Wait(ctx context.Context) error
+	Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool)
+
+	// bind is called once, after the grant, with the hold that stands on the claim. From then
+	// on the claim ends the hold when it is lost.
+	bind(h *Hold)
+	// Lost returns an error that wraps ErrLost when a key is missing, and others if that
+	// cannot be known.
+	Lost(ctx context.Context) error
+	// gone ends the hold because a key of the claim is missing, as err says.
+	gone(err error)
+	// release gives the claim up. It is called once, when the hold has ended.
+	release(ctx context.Context) error
+}
+
+// ticketClaim is the claim of most kinds of locks, and a part of the others.
+type ticketClaim struct {
+	ticket
+	hold    *Hold
+	minimum time.Time   // no release takes effect before
+	shared  atomic.Bool // by Downgrade
+
+	watch   *time.Timer   // starts to watch the keys
+	watched chan struct{} // closed when that has ended
+}
+
+// ticket is a fairqueue.Ticket or a fairqueue.Group.
+type ticket interface {
+	Key() string
+	Revision() int64
+	Session() *session.Session
+	Guards() []clientv3.Cmp
+	Granted() bool
+	Wait(ctx context.Context) error
+	Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool)
+	Lost(ctx context.Context) error
+	Leave(ctx context.Context) error
+	Linger(ctx context.Context, d time.Duration) error
+}
+
+func claimOf[T ticket](t T, err error) (claim, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &ticketClaim{ticket: t}, nil
+}
+
+func (c *ticketClaim) bind(h *Hold) {
+	c.hold = h
+	if d := h.lock.opts.minHold; d > 0 {
+		c.minimum = time.Now().Add(d)
+	}
+	c.watched = make(chan struct{})
+	c.watch = time.AfterFunc(watchAfter, func() {
+		defer close(c.watched)
+		untilLost(h.Context(), h.claim.Lost, h.claim.gone) // of the claim that c is a part of
+	})
+}
+
+// untilLost calls gone when lost returns ErrLost. It ends with ctx.
+func untilLost(ctx context.Context, lost func(context.Context) error, gone func(error)) {
+	for ctx.Err() == nil {
+		if err := lost(ctx); errors.Is(err, ErrLost) {
+			gone(err)
+			return
+		}
+		pause(ctx, watchAgain) // etcd refuses to be asked; the session still reports its own loss
+	}
+}
+
+// gone leaves a single key to Unlock. Several are given up at once: those that are left would keep
+// others waiting until Unlock is called.
+func (c *ticketClaim) gone(err error) {
+	c.hold.end(err)
+	if several, ok := c.ticket.(*fairqueue.Group); ok {
+		several.Abandon()
+	}
+}
+
+func (c *ticketClaim) release(ctx context.Context) (err error) {
+	if left := time.Until(c.minimum); !c.minimum.IsZero() && left > 0 {
+		err = c.Linger(ctx, left)
+	} else {
+		err = c.Leave(ctx)
+	}
+	if !c.watch.Stop() {
+		bounded, cancel := request.Grace(ctx)
+		defer cancel()
+		select {
+		case <-c.watched:
+		case <-bounded.Done():
+		}
+	}
+	return err
+}
