@@ -75,6 +75,9 @@ func Doubtful(err error) bool {
 		// Etcd says that there is no space of what it has applied as well, if the last of it went between
 		// the check at the door and that; and gRPC complains of an answer that is too large.
 		return !IsAnswer(err, rpctypes.ErrTooManyRequests)
+	case codes.DataLoss:
+		// Etcd refuses this before it applies anything, on every member alike: the alarm is a raft entry.
+		return !IsAnswer(err, rpctypes.ErrCorrupt)
 	}
 	return true
 }
