@@ -7,23 +7,32 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// aheadLimit is how much of a queue is worth reading for an explanation: when thousands
-// give up at once, they must not bring etcd down with their reads.
+// aheadLimit is how much of a queue is worth reading for an explanation: thousands of callers
+// that give up at once must not overload etcd with their reads.
 const aheadLimit = 1000
 
-// Ahead reads who owned and how many stood ahead of the ticket when its wait was over, for an
-// error message. It is one request, not tried again; ok is false if it failed, if nobody was
-// there, or if the queue is longer than 1,000.
+// Ahead reads which ticket owned and how many were ahead when the wait was over, for an
+// error message; of several keys, for the first that has any ahead. It is one request for each key, not retried. If it failed, if none was
+// ahead, or if the queue is longer than 1,000, ok is false.
 func (t *Ticket) Ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
-	all := t.queue.space.all()
-	answer, err := t.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end),
+	for _, p := range t.parts {
+		if owner, ahead, ok = p.ahead(ctx); ok {
+			break
+		}
+	}
+	return owner, ahead, ok
+}
+
+func (p *part) ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
+	all := p.queue.space.all()
+	answer, err := p.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end),
 		clientv3.WithLimit(aheadLimit), clientv3.WithSerializable())
 	if err != nil || answer.More {
 		return Entry{}, 0, false
 	}
 	var entries []Entry
 	for _, kv := range answer.Kvs {
-		if e, ok := t.queue.entry(kv); ok && e.Revision < t.me.revision {
+		if e, ok := p.queue.entry(kv); ok && e.Revision < p.me.revision {
 			entries = append(entries, e)
 		}
 	}
@@ -31,14 +40,4 @@ func (t *Ticket) Ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
 		return Entry{}, 0, false // free by now
 	}
 	return slices.MinFunc(entries, byRevision), len(entries), true
-}
-
-// Ahead is [Ticket.Ahead] of the first queue in which somebody is.
-func (g *Group) Ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
-	for _, t := range g.tickets {
-		if owner, ahead, ok = t.Ahead(ctx); ok {
-			return owner, ahead, true
-		}
-	}
-	return Entry{}, 0, false
 }

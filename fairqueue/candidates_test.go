@@ -31,7 +31,7 @@ func startCampaign(t *testing.T, waiters int) *campaign {
 	ctx, stop := context.WithCancel(within(t, patience))
 	for i := range waiters + 1 {
 		q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
-		ticket := joinCandidate(t, q, string(rune('a'+i)))
+		ticket := joinCandidate(t, q, string(rune('a'+i)), 0)
 		p.line = append(p.line, ticket)
 		if i == 0 {
 			require.NoError(t, ticket.Wait(within(t, patience)))
@@ -45,9 +45,9 @@ func startCampaign(t *testing.T, waiters int) *campaign {
 	return p
 }
 
-func joinCandidate(t testing.TB, q *fairqueue.Queue, value string, opts ...fairqueue.JoinOption) *fairqueue.Ticket {
+func joinCandidate(t testing.TB, q *fairqueue.Queue, value string, priority int) *fairqueue.Ticket {
 	t.Helper()
-	ticket, err := q.Join(within(t, patience), fairqueue.Candidate, append(opts, fairqueue.WithValue(value))...)
+	ticket, err := q.JoinCandidate(within(t, patience), value, priority)
 	require.NoError(t, err)
 	return ticket
 }
@@ -99,7 +99,7 @@ func TestPassingToOneInTheLineLeavesNoGap(t *testing.T) {
 	require.ErrorIs(t, p.line[0].Set(within(t, patience), "x"), fairqueue.ErrGone)
 
 	// The names are free again: whoever comes again is the last.
-	again := joinCandidate(t, p.queue, "a")
+	again := joinCandidate(t, p.queue, "a", 0)
 	require.Equal(t, p.line[0].Key(), again.Key())
 	require.Equal(t, "dea", values(states.next(t)))
 	require.NoError(t, p.line[3].PassTo(within(t, patience), named("e")), "to the next one")
@@ -115,8 +115,8 @@ func TestTheChosenOneDoesNotGiveWayAndOthersDo(t *testing.T) {
 			c := embedtest.Start(t)
 			q := fairqueue.New(open(t, c.Client(t)), "q")
 			leader := hold(t, q, fairqueue.Candidate)
-			low := joinCandidate(t, q, "low", fairqueue.WithPriority(1))
-			high := joinCandidate(t, q, "high", fairqueue.WithPriority(9))
+			low := joinCandidate(t, q, "low", 1)
+			high := joinCandidate(t, q, "high", 9)
 			before := entriesOf(t, q)[1]
 			if chosen {
 				require.NoError(t, leader.PassTo(within(t, patience), named("low")))
@@ -179,7 +179,7 @@ func TestStrangersAreNotPassedOver(t *testing.T) {
 			p := startCampaign(t, 1)
 			client := p.line[0].Session().Client()
 			put(t, client, key)
-			last := joinCandidate(t, fairqueue.New(open(t, client), "q"), "z")
+			last := joinCandidate(t, fairqueue.New(open(t, client), "q"), "z", 0)
 			before := storeRevision(t, client)
 			err := p.line[0].PassTo(within(t, patience), named("z"))
 			require.ErrorIs(t, err, fairqueue.ErrForeign)
@@ -207,7 +207,7 @@ func TestMoreThanATransactionCanCarryAreNotPassedOver(t *testing.T) {
 	}
 	_, err := client.Txn(within(t, patience)).Then(puts...).Commit()
 	require.NoError(t, err)
-	chosen := joinCandidate(t, q, "z")
+	chosen := joinCandidate(t, q, "z", 0)
 	before := storeRevision(t, client)
 	requireTooMany := func(want fairqueue.TooManyError) {
 		t.Helper()
@@ -297,7 +297,7 @@ func TestPassingThatWasRefusedAfterADoubtIsNotTakenForDone(t *testing.T) {
 	t.Parallel()
 	p := startCampaign(t, 1)
 	client := p.line[0].Session().Client()
-	later := joinCandidate(t, fairqueue.New(open(t, client), "q"), "c")
+	later := joinCandidate(t, fairqueue.New(open(t, client), "q"), "c", 0)
 	fault := p.c.LoseRequest("Txn", embedtest.Once(), embedtest.When(passing))
 	rounds := 0
 	passed := background(t, func() error {
@@ -345,17 +345,17 @@ func TestEntriesTellValuesAndPrioritiesOfCandidates(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
 	q := fairqueue.New(open(t, c.Client(t)), "q")
-	first := joinCandidate(t, q, `{"mark":"shared",`, fairqueue.WithPriority(1<<40))
-	joinCandidate(t, q, "")
+	first := joinCandidate(t, q, `{"mark":"shared",`, 1<<40)
+	joinCandidate(t, q, "", 0)
 	entries := entriesOf(t, q)
 	require.Equal(t, 1<<40, entries[0].Priority)
 	require.Equal(t, fairqueue.Candidate, entries[0].Mode)
 	require.Zero(t, entries[0].Owner)
-	require.False(t, entries[0].Shares(), "a value of the caller's is no mark")
+	require.False(t, join(t, q, fairqueue.Shared).Granted(), "a value of the caller's is no mark")
 	require.Zero(t, entries[1].Priority)
 	require.Empty(t, entries[1].Value)
 	require.NoError(t, first.Set(within(t, patience), "new"))
 	require.Equal(t, "new", string(entriesOf(t, q)[0].Value))
 	require.Equal(t, first.Revision(), entriesOf(t, q)[0].Revision)
-	require.Panics(t, func() { fairqueue.WithPriority(-1) })
+	require.Panics(t, func() { _, _ = q.JoinCandidate(within(t, patience), "", -1) })
 }

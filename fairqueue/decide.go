@@ -2,49 +2,44 @@ package fairqueue
 
 import "math"
 
-// entry is a key seen in an answer, with its create revision.
+// entry is a key in an answer, with its create revision.
 type entry struct {
 	key      string
 	revision int64
-	marked   bool // shares what it owns; not known from answers without values
+	marked   bool // its owner shares; false in answers without values
 }
 
 // is reports whether both are the same ticket.
 func (e entry) is(other entry) bool { return e.key == other.key && e.revision == other.revision }
 
-// answer is what etcd said about a queue, whatever the question was.
+// answer is what etcd said about a queue.
 type answer struct {
-	// revision is that of the store when it was true.
-	revision int64
+	revision int64 // of the store
 	entries  []entry
-	length   int64 // of the queue, about; 0 if nothing is known
-	// from says how far back it is complete: every key that may block the asker
-	// and was created after from, up to the asker's own, is in entries, and so is
-	// the asker's own if it was created after from. Of those created at from, by
-	// one transaction, some may be missing. 0 means that nothing is. Above the
-	// asker's own revision it means that nothing is known but what happens to be
-	// in entries.
-	from int64
+	length   int64 // of the queue, about; 0 if unknown
+	// completeSince says how far back the answer is complete. Every key that may block the
+	// ticket in question and was created after completeSince, up to the ticket's own, is in
+	// entries, and so is the ticket's own if it was created after completeSince. Of those created
+	// at completeSince, by one transaction, some may be missing. 0 means that none is. Above the
+	// ticket's own revision it means that only what happens to be in entries is known.
+	completeSince int64
 }
 
-// verdict is what an answer means for the one who asked.
+// verdict is what an answer means for a ticket.
 type verdict int
 
 const (
 	granted    verdict = iota + 1
 	blocked            // by the entry that comes with it, the nearest one
-	gone               // the asker's own ticket is not there any more
-	askFurther         // the answer was cut off before it could tell
+	gone               // the ticket is not there any more
+	askFurther         // the answer was cut off too early
 	askAgain           // the answer is older than the question
-	crowded            // permits only: until any of those ahead leaves
-	tooHeavy           // permits only: more than there are in all
 )
 
-// decide tells what an answer means for the ticket me of mode m. least is the
-// lowest revision at which an answer counts: that of the news which raised the
-// question.
-func (s space) decide(me entry, m Mode, least int64, a answer) (verdict, entry) {
-	if a.revision < max(least, me.revision) {
+// decide returns what an answer means for the ticket me of mode m. An answer older than minRevision, that of the
+// event that raised the question, does not count.
+func (s space) decide(me entry, m Mode, minRevision int64, a answer) (verdict, entry) {
+	if a.revision < max(minRevision, me.revision) {
 		return askAgain, entry{}
 	}
 	present := false
@@ -58,19 +53,19 @@ func (s space) decide(me entry, m Mode, least int64, a answer) (verdict, entry) 
 		}
 	}
 	switch {
-	case !present && a.from < me.revision:
+	case !present && a.completeSince < me.revision:
 		return gone, entry{}
-	case nearest.revision > 0 && nearest.revision >= a.from:
+	case nearest.revision > 0 && nearest.revision >= a.completeSince:
 		return blocked, nearest
-	case a.from > 0:
+	case a.completeSince > 0:
 		return askFurther, entry{}
 	}
 	return granted, entry{}
 }
 
-// completeFrom is answer.from for a list that etcd sorted by falling create
-// revision, up to the asker's, and perhaps cut off.
-func completeFrom(sorted []entry, more bool) int64 {
+// completeSince is that of a list which etcd sorted by falling create revision, up to the
+// ticket's, and perhaps cut off.
+func completeSince(sorted []entry, more bool) int64 {
 	switch {
 	case !more:
 		return 0

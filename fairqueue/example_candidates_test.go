@@ -1,6 +1,7 @@
 package fairqueue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -9,17 +10,26 @@ import (
 	"github.com/etcdlock/locks/fairqueue"
 )
 
+// candidate joins, which its example is not about.
+func candidate(ctx context.Context, q *fairqueue.Queue, value string, priority int) *fairqueue.Ticket {
+	ticket, err := q.JoinCandidate(ctx, value, priority)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return ticket
+}
+
 // The leader goes, and it is not the next in line that is to lead, but the best.
 func ExampleTicket_PassTo() {
 	ctx, s, stop := start()
 	defer stop()
 	queue := fairqueue.New(s, "controller")
-	leader := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithValue("node-1"))
+	leader := candidate(ctx, queue, "node-1", 0)
 	if err := leader.Wait(ctx); err != nil {
 		log.Fatal(err)
 	}
-	small := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithValue("node-2"), fairqueue.WithPriority(1))
-	large := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithValue("node-3"), fairqueue.WithPriority(9))
+	small := candidate(ctx, queue, "node-2", 1)
+	large := candidate(ctx, queue, "node-3", 9)
 
 	err := leader.PassTo(ctx, func(behind []fairqueue.Entry) int {
 		best := 0
@@ -47,12 +57,12 @@ func ExampleTicket_GiveWay() {
 	ctx, s, stop := start()
 	defer stop()
 	queue := fairqueue.New(s, "controller")
-	leader := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithValue("node-1"))
+	leader := candidate(ctx, queue, "node-1", 0)
 	if err := leader.Wait(ctx); err != nil {
 		log.Fatal(err)
 	}
-	small := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithPriority(1))
-	large := joined(ctx, queue, fairqueue.Candidate, fairqueue.WithPriority(9))
+	small := candidate(ctx, queue, "", 1)
+	large := candidate(ctx, queue, "", 9)
 	if err := leader.Leave(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -95,7 +105,7 @@ func ExampleTicket_PassTo_impossible() {
 func ExampleErrTooLarge() {
 	ctx, s, stop := start()
 	defer stop()
-	ticket := joined(ctx, fairqueue.New(s, "controller"), fairqueue.Candidate, fairqueue.WithValue("node-1"))
+	ticket := candidate(ctx, fairqueue.New(s, "controller"), "node-1", 0)
 	err := ticket.Set(ctx, strings.Repeat("x", 3<<20))
 	fmt.Println(errors.Is(err, fairqueue.ErrTooLarge), ticket.Left())
 	// Output: true false

@@ -127,7 +127,7 @@ func ExampleGroup_Linger() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := both.Linger(ctx, time.Minute); err != nil {
+	if err := both.ReleaseAfter(ctx, time.Minute); err != nil {
 		log.Fatal(err)
 	}
 	for _, p := range places {

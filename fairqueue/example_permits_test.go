@@ -134,7 +134,7 @@ func ExampleWithSlots() {
 }
 
 // Workers that share a few numbered things.
-func ExampleTicket_TakeSlot() {
+func ExampleTicket_Slot() {
 	ctx, s, stop := start()
 	defer stop()
 	queue := fairqueue.New(s, "licences", fairqueue.WithSlots())
@@ -143,13 +143,9 @@ func ExampleTicket_TakeSlot() {
 		if err := ticket.Wait(ctx); err != nil {
 			log.Fatal(err)
 		}
-		both, number, err := ticket.TakeSlot(ctx)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println("licence", number, "guards:", len(ticket.Guards()), "and", len(both.Guards()))
+		fmt.Println("licence", ticket.Slot(), "guards:", len(ticket.Guards()))
 	}
 	// Output:
-	// licence 0 guards: 1 and 2
-	// licence 1 guards: 1 and 2
+	// licence 0 guards: 2
+	// licence 1 guards: 2
 }

@@ -40,8 +40,8 @@ func start() (context.Context, *session.Session, func()) {
 }
 
 // joined puts a ticket into the queue, which its example is not about.
-func joined(ctx context.Context, q *fairqueue.Queue, m fairqueue.Mode, opts ...fairqueue.JoinOption) *fairqueue.Ticket {
-	ticket, err := q.Join(ctx, m, opts...)
+func joined(ctx context.Context, q *fairqueue.Queue, m fairqueue.Mode) *fairqueue.Ticket {
+	ticket, err := q.Join(ctx, m)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,15 +55,15 @@ func ExampleTicket() {
 	first, second := joined(ctx, queue, fairqueue.Exclusive), joined(ctx, queue, fairqueue.Exclusive)
 
 	for _, t := range []*fairqueue.Ticket{first, second} {
-		fmt.Println(strings.HasPrefix(t.Key(), "printer/x"), t.Mode(), t.Session() == s, t.Granted())
+		fmt.Println(strings.HasPrefix(t.Key(), "printer/x"), t.Session() == s, t.Granted())
 	}
 	if err := first.Leave(ctx); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(first.Left(), second.Wait(ctx))
 	// Output:
-	// true exclusive true true
-	// true exclusive true false
+	// true true true
+	// true true false
 	// true <nil>
 }
 
@@ -76,7 +76,7 @@ func ExampleTicket_Guard() {
 		log.Fatal(err)
 	}
 	write := func(page string) bool {
-		answer, err := s.Client().Txn(ctx).If(ticket.Guard()).Then(clientv3.OpPut("page", page)).Commit()
+		answer, err := s.Client().Txn(ctx).If(ticket.Guards()...).Then(clientv3.OpPut("page", page)).Commit()
 		return err == nil && answer.Succeeded
 	}
 	fmt.Println(write("1"))
@@ -123,7 +123,7 @@ func ExampleTicket_Linger() {
 	defer stop()
 	queue := fairqueue.New(s, "hourly")
 	ticket := joined(ctx, queue, fairqueue.Exclusive)
-	if err := ticket.Linger(ctx, time.Minute); err != nil {
+	if err := ticket.ReleaseAfter(ctx, time.Minute); err != nil {
 		log.Fatal(err)
 	}
 	_, err := queue.TryJoin(ctx, fairqueue.Exclusive)

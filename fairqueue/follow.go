@@ -144,8 +144,6 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 	}
 }
 
-var errEnded = errors.New("the watch ended")
-
 // check reports whether the watch has told everything. If not, it missed something or is about to tell it, and
 // another one tells what happened since, step by step; unless etcd has gone back.
 func (f *follower) check(ctx context.Context, client *clientv3.Client) (complete bool, err error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-func joinAny(t testing.TB, s session.Source, n int, p ...fairqueue.Place) *fairqueue.Group {
+func joinAny(t testing.TB, s session.Source, n int, p ...fairqueue.Place) *fairqueue.Ticket {
 	t.Helper()
 	g, err := fairqueue.JoinAny(within(t, patience), s, n, p...)
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestThoseWhoWantAnyAreServedInOrder(t *testing.T) {
 	}
 	watches := spyOnWatches(c)
 	var waiting []<-chan error
-	var groups []*fairqueue.Group
+	var groups []*fairqueue.Ticket
 	for i := range 3 {
 		s := open(t, client)
 		groups = append(groups, joinAny(t, s, 1, places(s, 2)...))
@@ -206,7 +206,7 @@ func TestTryAnyOfSharedPlaces(t *testing.T) {
 }
 
 // holdAll takes many places, for each of which somebody else has to wait.
-func holdAll(t testing.TB, s session.Source, p []fairqueue.Place) (held []*fairqueue.Group) {
+func holdAll(t testing.TB, s session.Source, p []fairqueue.Place) (held []*fairqueue.Ticket) {
 	t.Helper()
 	for _, place := range p {
 		held = append(held, joinAll(t, s, place))

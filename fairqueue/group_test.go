@@ -27,14 +27,14 @@ func places(s session.Source, n int) []fairqueue.Place {
 	return all
 }
 
-func joinAll(t testing.TB, s session.Source, p ...fairqueue.Place) *fairqueue.Group {
+func joinAll(t testing.TB, s session.Source, p ...fairqueue.Place) *fairqueue.Ticket {
 	t.Helper()
 	g, err := fairqueue.JoinAll(within(t, patience), s, p...)
 	require.NoError(t, err)
 	return g
 }
 
-func waitGroup(t testing.TB, ctx context.Context, g *fairqueue.Group) <-chan error {
+func waitGroup(t testing.TB, ctx context.Context, g *fairqueue.Ticket) <-chan error {
 	return background(t, func() error { return g.Wait(ctx) })
 }
 
@@ -210,7 +210,7 @@ func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
 	require.Len(t, few.Chosen(), 2)
 }
 
-func errorOf(_ *fairqueue.Group, err error) error {
+func errorOf(_ *fairqueue.Ticket, err error) error {
 	if err == nil {
 		return errors.New("no error")
 	}

@@ -70,7 +70,7 @@ func TestALostReplyOfAGroupsJoinLeavesAllOrNothing(t *testing.T) {
 			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
 			ctx, cancel := context.WithCancel(within(t, patience))
 			defer cancel()
-			groups := make(chan *fairqueue.Group, 1)
+			groups := make(chan *fairqueue.Ticket, 1)
 			joined := background(t, func() error {
 				g, err := fairqueue.JoinAll(ctx, s, places(s, 3)...)
 				groups <- g
@@ -164,7 +164,7 @@ func TestAGroupThatWasNeverThereTogetherIsNotGranted(t *testing.T) {
 		r, ok := message.(*etcdserverpb.TxnRequest)
 		return ok && len(r.Success) == 3*(60-42) && r.Success[0].GetRequestRange() != nil
 	}))
-	var g *fairqueue.Group
+	var g *fairqueue.Ticket
 	joined := background(t, func() (err error) {
 		g, err = fairqueue.JoinAll(within(t, patience), s, shared...)
 		return err

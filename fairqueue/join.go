@@ -3,7 +3,6 @@ package fairqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -27,167 +26,161 @@ const joinLimit = 64
 // has no deadline, the error is context.DeadlineExceeded. A nil context panics, and so does
 // another mode than [Exclusive], [Shared] and [Candidate].
 func (q *Queue) Join(ctx context.Context, m Mode, opts ...JoinOption) (*Ticket, error) {
+	if len(opts) == 0 {
+		return q.join(ctx, m, "", 0)
+	}
+	var c candidacy
+	for _, opt := range opts {
+		if opt == nil {
+			panic("etcdlock: nil option")
+		}
+		opt(&c)
+	}
+	return q.JoinCandidate(ctx, c.value, c.priority)
+}
+
+// JoinCandidate is Join with mode [Candidate], a value of the caller's of at most 1 MiB, and a priority,
+// which becomes part of the key. The queue itself goes by the order of arrival whatever the
+// priorities. With a larger value the error is [ErrTooLarge]; a negative priority panics.
+func (q *Queue) JoinCandidate(ctx context.Context, value string, priority int) (*Ticket, error) {
+	if priority < 0 {
+		panic("etcdlock: a negative priority")
+	}
+	return q.join(ctx, Candidate, value, int64(priority))
+}
+
+func (q *Queue) join(ctx context.Context, m Mode, value string, number int64) (*Ticket, error) {
 	m.mustBeJoinable()
-	o := collectJoin(opts)
-	if err := q.admit(m, o); err != nil {
-		return ticketOr(nil, q, err)
+	if err := q.admit(value); err != nil {
+		return nil, q.failed(err)
 	}
 	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
-		t := q.newTicket(s, m, o)
-		return t, joinTogether(ctx, []*Ticket{t})
+		p := q.newPart(s, m, value, number)
+		t := newTicket(p)
+		return t, enqueue(ctx, t.parts)
 	})
-	return ticketOr(t, q, err)
+	return t, q.failed(err)
 }
 
 // TryJoin takes a ticket only if it is granted at once, and returns [ErrBusy]
 // otherwise, with nothing written: one linearizable read, and one transaction if
 // that found nothing in the way. (Where keys of other queues lie below the prefix,
 // which only happens with raw ones, or an owner shares what it owns, a ticket may be
-// written and taken back if somebody comes in between.) The ticket's Wait returns at once.
+// written and taken back if another one comes in between.) The ticket's Wait returns at once.
 //
 // Errors are as for Join.
-func (q *Queue) TryJoin(ctx context.Context, m Mode, opts ...JoinOption) (*Ticket, error) {
+func (q *Queue) TryJoin(ctx context.Context, m Mode, _ ...JoinOption) (*Ticket, error) {
 	m.mustBeJoinable()
-	o := collectJoin(opts)
-	if err := q.admit(m, o); err != nil {
-		return ticketOr(nil, q, err)
-	}
-	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
-		tickets, err := tryTogether(ctx, s, []Place{{q, m}}, 1, o)
-		if err != nil {
-			return nil, err
-		}
-		return tickets[0], nil
-	})
-	return ticketOr(t, q, err)
-}
-
-func ticketOr(t *Ticket, q *Queue, err error) (*Ticket, error) {
-	if err != nil {
+	if err := q.admit(""); err != nil {
 		return nil, q.failed(err)
 	}
-	return t, nil
+	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
+		return try(ctx, s, []Place{{q, m}}, 1)
+	})
+	return t, q.failed(err)
 }
 
-func (q *Queue) failed(err error) error {
-	if err != nil {
-		return fmt.Errorf("queue %s: %w", q.space, denied(q.source, err, q.space))
+// enqueue creates the keys of parts at one revision, and records what the answer says of each. The answer brings back
+// less of each queue the more there are; beyond what a transaction can carry, nothing.
+func enqueue(ctx context.Context, parts []*part) error {
+	var reads []clientv3.Op
+	limit := int64(max(joinLimit/len(parts), 1))
+	for _, p := range parts {
+		reads = append(reads, p.start(limit)...)
 	}
-	return nil
-}
-
-// joinTogether creates all tickets at one revision. What the answer brings back of each
-// queue is less the more there are; beyond what a transaction can carry, nothing.
-func joinTogether(ctx context.Context, tickets []*Ticket) error {
-	conditions, then := creationOf(tickets)
-	limit := int64(max(joinLimit/len(tickets), 1))
-	for _, t := range tickets {
-		then = append(then, t.start(limit)...)
+	asked := len(reads) > 0
+	if len(parts)+len(reads) > maxOperations {
+		reads = nil
 	}
-	asked := len(then) > len(tickets)
-	told := asked && len(then) <= maxOperations
-	if !told { // more than a transaction can carry
-		then = then[:len(tickets)]
-	}
-	creation := link.Transaction{If: conditions, Then: then}
-	response, seen, found, err := create(ctx, tickets, false, creation)
-	if told && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
-		rename(tickets)
-		told = false
-		creation.If, creation.Then = creationOf(tickets)
-		response, seen, found, err = create(ctx, tickets, false, creation)
+	response, seen, err := create(ctx, parts, false, creation(parts, reads))
+	if len(reads) > 0 && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
+		rename(parts)
+		reads = nil
+		response, seen, err = create(ctx, parts, false, creation(parts, nil))
 	}
 	if errors.Is(err, ErrBusy) {
-		err = ErrGone // nothing but their own keys could be in the way
-	}
-	if err != nil {
-		return err
+		err = ErrGone // only their own keys could be in the way
 	}
 	switch {
-	case found, !asked: // Wait has to look
-		for _, t := range tickets {
-			t.seen, t.verdict = seen, askFurther
+	case err != nil:
+		return err
+	case response == nil, !asked:
+		for _, p := range parts {
+			p.seen, p.verdict = seen, askFurther
 		}
-	case told:
-		lists := make([]list, 0, len(then))
-		for _, part := range response.Responses[len(tickets):] {
-			r := part.GetResponseRange()
-			lists = append(lists, list{entriesOf(r.Kvs), r.More, r.Count})
+	case len(reads) > 0:
+		lists := listsOf(response.Responses[len(parts):])
+		for _, p := range parts {
+			lists = p.learnFromStart(lists, seen)
 		}
-		tell(tickets, lists, seen)
 	default:
-		return askTogether(ctx, tickets)
+		return askAll(ctx, parts)
 	}
 	return nil
 }
 
-// creationOf creates each of the tickets under the name that it has.
-func creationOf(tickets []*Ticket) (conditions []clientv3.Cmp, puts []clientv3.Op) {
-	conditions = make([]clientv3.Cmp, len(tickets))
-	puts = make([]clientv3.Op, len(tickets), 3*len(tickets))
-	for i, t := range tickets {
-		conditions[i], puts[i] = t.absent(), t.put()
+// creation creates the key of each part under the name that it has, and reads.
+func creation(parts []*part, reads []clientv3.Op) link.Transaction {
+	conditions := make([]clientv3.Cmp, len(parts))
+	puts := make([]clientv3.Op, len(parts), len(parts)+len(reads))
+	for i, p := range parts {
+		conditions[i], puts[i] = p.absent(), p.put()
 	}
-	return conditions, puts
+	return link.Transaction{If: conditions, Then: append(puts, reads...)}
 }
 
-// rename prepares tickets of a group for another attempt, after one that etcd has refused and that has freed
-// their names.
-func rename(tickets []*Ticket) {
-	for _, t := range tickets {
-		again := t.queue.newTicket(t.session, t.mode, joinOptions{})
-		t.slot, t.me, t.unanswered = again.slot, again.me, 0
+// rename prepares parts for another attempt, after one that etcd has refused and that has freed their names.
+func rename(parts []*part) {
+	for _, p := range parts {
+		again := p.queue.newPart(p.session, p.mode, p.value, p.number)
+		p.name, p.me, p.unanswered = again.name, again.me, 0
 	}
 }
 
-// tell lets tickets that have just been created hear what was read with their start.
-func tell(tickets []*Ticket, lists []list, revision int64) {
-	for _, t := range tickets {
-		a := answer{revision: revision}
-		if t.mode == Shared { // not in what was read, but created at this revision or before
-			a.entries = append(a.entries, t.me)
+// start reads what may block p, the beginning of it in the order of keys, in the
+// transaction that creates p.
+func (p *part) start(limit int64) []clientv3.Op {
+	if limit == joinLimit && p.mode != Shared {
+		if p.name >= joinLimit {
+			return nil // the session alone has, or had, more keys there, and etcd counts even those that it leaves out
 		}
-		for range t.queue.space.blocking(t.mode) {
-			a.entries = append(a.entries, lists[0].entries...)
-			if lists[0].more {
-				a.from = t.me.revision + 1
-			}
-			lists = lists[1:]
-		}
-		t.seen = a.revision
-		t.hear(t.queue.space.decide(t.me, t.mode, t.me.revision, a))
-	}
-}
-
-// askTogether looks for many tickets at once, since their join could not tell.
-func askTogether(ctx context.Context, tickets []*Ticket) error {
-	questions := make([][]clientv3.Op, len(tickets))
-	for i, t := range tickets {
-		questions[i] = t.questions(1, false)
-	}
-	err := readEach(ctx, tickets[0].session, questions, func(i int, lists []list, revision int64) {
-		t := tickets[i]
-		t.seen = revision
-		t.hear(t.queue.space.decide(t.me, t.mode, t.me.revision, answerOf(lists, revision)))
-	})
-	if err != nil {
-		abandon(tickets)
-	}
-	return err
-}
-
-// start reads what may block t, the beginning of it in the order of keys, for the
-// transaction that creates t.
-func (t *Ticket) start(limit int64) []clientv3.Op {
-	if limit == joinLimit && t.mode != Shared {
-		if t.slot >= joinLimit {
-			return nil // the session alone has, or had, more there than that, and etcd counts even those that it leaves out
-		}
-		return []clientv3.Op{t.queue.start}
+		return []clientv3.Op{p.queue.start}
 	}
 	var reads []clientv3.Op
-	for _, span := range t.queue.space.blocking(t.mode) {
-		reads = append(reads, clientv3.OpGet(span.first, append(t.mode.readOptions(false), clientv3.WithRange(span.end), clientv3.WithLimit(limit))...))
+	for _, span := range p.queue.space.blocking(p.mode) {
+		reads = append(reads, clientv3.OpGet(span.first, append(p.mode.readOptions(false), clientv3.WithRange(span.end), clientv3.WithLimit(limit))...))
 	}
 	return reads
+}
+
+// learnFromStart records what start has read, the first of the lists, and returns the rest.
+func (p *part) learnFromStart(lists []list, revision int64) (rest []list) {
+	a := answer{revision: revision}
+	if p.mode == Shared { // not in what was read, but created at this revision or before
+		a.entries = append(a.entries, p.me)
+	}
+	for range p.queue.space.blocking(p.mode) {
+		a.entries = append(a.entries, lists[0].entries...)
+		if lists[0].more {
+			a.completeSince = p.me.revision + 1
+		}
+		lists = lists[1:]
+	}
+	p.learn(a, p.me.revision)
+	return lists
+}
+
+// askAll looks for many parts at once, since their join could not tell how things stand.
+func askAll(ctx context.Context, parts []*part) error {
+	questions := make([][]clientv3.Op, len(parts))
+	for i, p := range parts {
+		questions[i] = p.questions(1, false)
+	}
+	err := readEach(ctx, parts[0].session, questions, func(i int, lists []list, revision int64) {
+		parts[i].learn(answerOf(lists, revision), parts[i].me.revision)
+	})
+	if err != nil {
+		abandon(parts)
+	}
+	return err
 }

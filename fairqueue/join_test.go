@@ -457,7 +457,7 @@ func TestAStrangersKeyDoesNotHideATicketThatComesLate(t *testing.T) {
 	put(t, client, name)
 	retried(t, held, reset(link), func(ctx context.Context) error {
 		_, err := fairqueue.New(s, "q").Join(ctx, fairqueue.Exclusive)
-		if err == nil || !strings.Contains(err.Error(), "somebody else's key") {
+		if err == nil || !strings.Contains(err.Error(), "another program's key") {
 			return fmt.Errorf("not refused: %w", err)
 		}
 		return nil
@@ -475,7 +475,7 @@ func TestAStrangersKeyAtTheNameIsReportedAndLeftAlone(t *testing.T) {
 	q := fairqueue.New(s, "q")
 	put(t, client, nameOf(s, fairqueue.Exclusive, 0))
 	_, err := q.Join(within(t, patience), fairqueue.Exclusive)
-	require.ErrorContains(t, err, "somebody else's key")
+	require.ErrorContains(t, err, "another program's key")
 	require.NotZero(t, revisionOf(t, client, nameOf(s, fairqueue.Exclusive, 0)))
 	require.Equal(t, nameOf(s, fairqueue.Exclusive, 1), join(t, q, fairqueue.Exclusive).Key())
 	require.NoError(t, s.Err())
@@ -488,7 +488,8 @@ func TestOtherModesPanic(t *testing.T) {
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
 	ctx := within(t, patience)
-	for _, mode := range []fairqueue.Mode{holdPermits(t, q, 1, 3).Mode(), '/', 'a', 0} {
+	holdPermits(t, q, 1, 3)
+	for _, mode := range []fairqueue.Mode{'p', '/', 'a', 0} {
 		place := fairqueue.Place{Queue: q, Mode: mode}
 		fine := fairqueue.Place{Queue: fairqueue.New(s, "other"), Mode: fairqueue.Shared}
 		for name, take := range map[string]func(){

@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Mode says with whom a ticket can own together. It is the first letter of its key, and
+// Mode says which tickets can own together. It is the first letter of its key, and
 // none that a number in hexadecimal begins with.
 type Mode byte
 
@@ -30,8 +30,15 @@ func (m Mode) mustBeJoinable() {
 	switch m {
 	case Exclusive, Shared, Candidate:
 	default:
-		panic(fmt.Sprintf("fairqueue: nobody can join with mode %q", byte(m)))
+		panic(fmt.Sprintf("fairqueue: no ticket can have mode %q", byte(m)))
 	}
+}
+
+func (m Mode) strategy() strategy {
+	if m == Shared {
+		return inOrder{}
+	}
+	return exclusive{} // permits have one of their own
 }
 
 func (m Mode) String() string {

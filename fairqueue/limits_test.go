@@ -32,20 +32,23 @@ func TestASizeIsReadWhateverTheLargestWas(t *testing.T) {
 func TestASlotIsFoundAfterAResize(t *testing.T) {
 	t.Parallel()
 	client := embedtest.Start(t).Client(t)
-	q := fairqueue.New(open(t, client), "q")
-	one, _, err := holdPermits(t, q, 1, 2).TakeSlot(within(t, patience))
-	require.NoError(t, err)
-	late := holdPermits(t, q, 1, 2)
+	q := fairqueue.New(open(t, client), "q", fairqueue.WithSlots())
+	one, late := holdPermits(t, q, 1, 2), joinPermits(t, q, 1, 2)
+	require.Zero(t, one.Slot())
+	require.Zero(t, late.Revision(), "a permit fences nothing")
+	require.Equal(t, -1, late.Slot())
 	resize(t, q, 4)
-	two, number, err := holdPermits(t, q, 1, 4).TakeSlot(within(t, patience))
-	require.NoError(t, err)
-	require.Equal(t, 1, number)
-	three, number, err := late.TakeSlot(within(t, patience))
-	require.NoError(t, err, "it was granted when there were two")
-	require.Equal(t, 2, number)
-	for _, g := range []*fairqueue.Group{one, two, three} {
-		require.NoError(t, g.Leave(within(t, patience)))
+	two := holdPermits(t, q, 1, 4)
+	require.Equal(t, 1, two.Slot())
+	require.NoError(t, late.Wait(within(t, patience)), "it was granted when there were two")
+	require.Equal(t, 2, late.Slot())
+	for _, ticket := range []*fairqueue.Ticket{one, two, late} {
+		require.Len(t, ticket.Guards(), 2)
+		require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
+		leave(t, ticket)
 	}
+	require.Empty(t, ticketsUnder(t, client, "q"))
+	require.Empty(t, keysUnder(t, client, "q!"))
 }
 
 func TestTheSizeOfAQueueThatNobodyUsesCanBeForgotten(t *testing.T) {

@@ -26,7 +26,7 @@ func TestATicketThatLingersGoesWhenItsTimeIsOver(t *testing.T) {
 	waiting := wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
 	start := time.Now()
 	const d = 300 * time.Millisecond
-	require.NoError(t, holder.Linger(within(t, patience), d))
+	require.NoError(t, holder.ReleaseAfter(within(t, patience), d))
 	require.NoError(t, holder.Leave(within(t, patience)), "it has left")
 	if revisionOf(t, client, holder.Key()) != 0 {
 		require.Equal(t, revision, revisionOf(t, client, holder.Key()))
@@ -47,9 +47,9 @@ func TestATicketThatLingersOutlivesItsSession(t *testing.T) {
 			s, other := open(t, client), open(t, client)
 			if group {
 				g := joinAll(t, s, places(s, 3)...)
-				require.NoError(t, g.Linger(within(t, patience), time.Second))
+				require.NoError(t, g.ReleaseAfter(within(t, patience), time.Second))
 			} else {
-				require.NoError(t, hold(t, places(s, 1)[0].Queue, fairqueue.Exclusive).Linger(within(t, patience), time.Second))
+				require.NoError(t, hold(t, places(s, 1)[0].Queue, fairqueue.Exclusive).ReleaseAfter(within(t, patience), time.Second))
 			}
 			require.NoError(t, s.Close(within(t, patience)))
 			waiting := wait(t, within(t, patience), join(t, places(other, 1)[0].Queue, fairqueue.Exclusive))
@@ -69,7 +69,7 @@ func TestATicketCanLingerForEver(t *testing.T) {
 	c := embedtest.Start(t)
 	client := c.Client(t)
 	holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
-	require.NoError(t, holder.Linger(within(t, patience), math.MaxInt64))
+	require.NoError(t, holder.ReleaseAfter(within(t, patience), math.MaxInt64))
 	lease, err := client.TimeToLive(within(t, patience), leaseOf(t, client, holder.Key()))
 	require.NoError(t, err)
 	require.EqualValues(t, 9_000_000_000, lease.GrantedTTL)
@@ -84,9 +84,9 @@ func TestLingeringOfALostTicketIsAnError(t *testing.T) {
 	holder := hold(t, q, fairqueue.Exclusive)
 	remove(t, client, holder.Key())
 	put(t, client, holder.Key()) // somebody else's
-	require.ErrorIs(t, holder.Linger(within(t, patience), time.Hour), fairqueue.ErrGone)
+	require.ErrorIs(t, holder.ReleaseAfter(within(t, patience), time.Hour), fairqueue.ErrGone)
 	require.Zero(t, entriesOf(t, q)[0].Lease)
-	require.NoError(t, holder.Linger(within(t, patience), time.Hour), "it has left")
+	require.NoError(t, holder.ReleaseAfter(within(t, patience), time.Hour), "it has left")
 	remove(t, client, holder.Key())
 	require.Equal(t, holder.Key(), hold(t, q, fairqueue.Exclusive).Key(), "the name is free again")
 }
@@ -99,7 +99,7 @@ func TestAGroupThatHasLostATicketDoesNotLinger(t *testing.T) {
 	s := open(t, client)
 	g := joinAll(t, s, places(s, 3)...)
 	remove(t, client, g.Key())
-	require.ErrorIs(t, g.Linger(within(t, patience), never), fairqueue.ErrGone)
+	require.ErrorIs(t, g.ReleaseAfter(within(t, patience), never), fairqueue.ErrGone)
 	eventuallyEmpty(t, client, "g")
 	require.NoError(t, s.Err())
 	require.Equal(t, []clientv3.LeaseID{s.Lease()}, leases(t, client), "none is left that was meant for them")
@@ -113,7 +113,7 @@ func TestWhatDoesNotLingerLeavesNoLease(t *testing.T) {
 	q := fairqueue.New(s, "q")
 	holder := hold(t, q, fairqueue.Exclusive)
 	c.Refuse("Txn", rpctypes.ErrGRPCPermissionDenied, embedtest.Once(), embedtest.When(creating))
-	require.ErrorIs(t, holder.Linger(within(t, patience), never), rpctypes.ErrPermissionDenied)
+	require.ErrorIs(t, holder.ReleaseAfter(within(t, patience), never), rpctypes.ErrPermissionDenied)
 	require.Equal(t, []clientv3.LeaseID{s.Lease()}, leases(t, client))
 	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()), "it stays with the session for that time")
 }
@@ -127,7 +127,7 @@ func TestALeaseThatATicketMayHaveMovedToIsLeftAlone(t *testing.T) {
 	holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
 	c.Refuse("Txn", rpctypes.ErrGRPCPermissionDenied, embedtest.Once(), embedtest.When(creating)) // the second attempt
-	lingers := background(t, func() error { return holder.Linger(within(t, patience), never) })
+	lingers := background(t, func() error { return holder.ReleaseAfter(within(t, patience), never) })
 	require.NoError(t, fault.Wait(within(t, patience)))
 	eventually(t, "it has moved", func() bool { return leaseOf(t, client, holder.Key()) != s.Lease() })
 	fault.Heal()
@@ -144,7 +144,7 @@ func TestALostReplyOfLingeringIsHarmless(t *testing.T) {
 	q := fairqueue.New(open(t, client), "q")
 	holder := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once())
-	lingers := background(t, func() error { return holder.Linger(within(t, patience), time.Hour) })
+	lingers := background(t, func() error { return holder.ReleaseAfter(within(t, patience), time.Hour) })
 	require.NoError(t, fault.Wait(within(t, patience)))
 	fault.Heal()
 	require.NoError(t, result(t, lingers))
@@ -161,7 +161,7 @@ func TestALateLingerDoesNotCostTheSession(t *testing.T) {
 		s := open(t, client)
 		holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 		fault := c.LoseRequest("Txn", embedtest.Once(), embedtest.When(creating))
-		lingers := background(t, func() error { return holder.Linger(within(t, patience), d) })
+		lingers := background(t, func() error { return holder.ReleaseAfter(within(t, patience), d) })
 		require.NoError(t, fault.Wait(within(t, patience)))
 		revokeOthers(t, client, s)
 		fault.Heal()
@@ -184,7 +184,7 @@ func TestATicketThatLingeredToItsEndIsNotLost(t *testing.T) {
 		s := open(t, client)
 		holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 		fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
-		lingers := background(t, func() error { return holder.Linger(within(t, patience), d) })
+		lingers := background(t, func() error { return holder.ReleaseAfter(within(t, patience), d) })
 		require.NoError(t, fault.Wait(within(t, patience)))
 		eventually(t, "it has been applied", func() bool { return leaseOf(t, client, holder.Key()) != s.Lease() })
 		revokeOthers(t, client, s)

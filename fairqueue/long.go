@@ -1,65 +1,169 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/session"
 )
 
-// longQueue is how many tickets make a look, which reads all of them, dearer than a put. Names of
-// those that have gone make it dear as well, until a compaction, so an owner that was told of a
-// long queue tells its successor too, until there are no more than a join tells of.
-const longQueue = 512
+const (
+	// longQueue is how many tickets make a look, which reads all of them, dearer than a put. Deleted
+	// keys make it dear as well, until a compaction. So an owner whose predecessor was marked is marked too,
+	// until there are no more tickets than a join brings back.
+	longQueue = 512
 
-const markLimit = time.Second // for what is only to spare the successor something
+	// markLimit bounds a mark, which only saves the successor a look.
+	markLimit = time.Second
 
-// ownerMark begins the value of an exclusive ticket that has owned in a long queue: about how many
-// keys there were in it, and the ticket's revision, since a value may be copied.
-const ownerMark = `{"mark":"owner %d at %d",`
+	// sharedLimit bounds a shared first look: one attempt at a silent endpoint, and one more.
+	sharedLimit = 10 * time.Second
 
-// announce marks a granted ticket in a long queue, so that its successor need not look at all of it:
-// when t goes, nothing else was ahead. If that fails the successor looks. The error is ErrGone.
-func (t *Ticket) announce(ctx context.Context) error {
-	if t.marking || t.mode != Exclusive || t.length < longQueue {
+	// ownerMark begins the value of an exclusive ticket that has owned in a long queue: about how many
+	// keys there were in it, and the ticket's revision, since a value may be copied.
+	ownerMark = `{"mark":"owner %d at %d",`
+)
+
+// exclusive is the strategy of exclusive tickets and candidates. It differs from inOrder only in long queues.
+type exclusive struct{ inOrder }
+
+// firstLook shares one read of the whole queue with other tickets of the session that ask at the same time.
+func (exclusive) firstLook(ctx context.Context, p *part) error {
+	a, err := link.Gather(ctx, p.link(), string(p.queue.space), func(ctx context.Context, callers int) (answer, error) {
+		ctx, cancel := context.WithTimeout(ctx, sharedLimit)
+		defer cancel()
+		if callers > 1 {
+			return p.queue.readWhole(ctx, p.session)
+		}
+		a, err := p.ask(ctx, 1, true)
+		slices.Reverse(a.entries)
+		return a, err
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err == nil {
+		p.learn(a.endingAt(p.me), p.me.revision)
+		if p.verdict != askFurther && p.verdict != askAgain {
+			return nil
+		}
+	}
+	// The answer was too large for this client, for example.
+	return inOrder{}.firstLook(ctx, p)
+}
+
+// readWhole reads all tickets, in order, as of now.
+func (q *Queue) readWhole(ctx context.Context, s *session.Session) (answer, error) {
+	var response *clientv3.GetResponse
+	all := q.space.all()
+	err := s.Link().Call(ctx, func(ctx context.Context) (err error) { // not read: a large answer must not delay others
+		response, err = s.Client().Get(ctx, all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly())
+		return err
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	entries := slices.DeleteFunc(entriesOf(response.Kvs), func(e entry) bool { return !q.space.blocks(e, Exclusive) })
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
+	return answer{revision: response.Header.Revision, entries: entries, length: response.Count}, nil
+}
+
+// endingAt is the part of a that matters to me: the ticket itself and the entry before it. The entries of a are in
+// order, and all of them block.
+func (a answer) endingAt(me entry) answer {
+	end, _ := slices.BinarySearchFunc(a.entries, me.revision+1, func(e entry, revision int64) int { return cmp.Compare(e.revision, revision) })
+	start := max(end-2, 0)
+	if start > 0 {
+		a.completeSince = max(a.completeSince, a.entries[start].revision)
+	}
+	a.entries = a.entries[start:end]
+	return a
+}
+
+// blocker asks for the value that the owner had at its end.
+func (exclusive) blocker(p *part) blocker {
+	b := inOrder{}.blocker(p)
+	b.previous = p.length > joinLimit
+	return b
+}
+
+// look does not read the queue if the predecessor was marked as the owner: since nothing was ahead of that, only
+// p itself has to be there. If the queue is still long, p is marked in the same request.
+func (exclusive) look(ctx context.Context, p *part, since wakeup) (err error) {
+	length := p.queue.space.markedLength(p.nearest, since.by)
+	if length == 0 {
+		return inOrder{}.look(ctx, p, since)
+	}
+	p.length = length - 1
+	var there bool
+	var at int64
+	if p.mode == Exclusive && p.length > joinLimit {
+		there, at, err = p.mark(ctx)
+	}
+	if !p.marked || err != nil {
+		there, at, err = p.present(ctx, p.me, since.revision)
+	}
+	switch {
+	case err != nil:
+		return err
+	case at < since.revision:
+		return inOrder{}.look(ctx, p, since)
+	}
+	p.seen = at
+	if p.verdict = gone; there {
+		p.verdict = granted
+	}
+	return nil
+}
+
+// granted marks a ticket in a long queue, unless look has done so. If that fails the successor looks.
+func (exclusive) granted(ctx context.Context, p *part) error {
+	if p.marked || p.mode != Exclusive || p.length < longQueue {
 		return nil
 	}
-	if there, _, err := t.mark(ctx); err == nil && !there {
+	if there, _, err := p.mark(ctx); err == nil && !there {
 		return ErrGone
 	}
 	return nil
 }
 
-// mark writes that t owns, and tells whether it was there when that was written.
-func (t *Ticket) mark(ctx context.Context) (there bool, at int64, err error) {
-	t.marking = true
+// mark writes that p owns, and reports whether it was there then.
+func (p *part) mark(ctx context.Context) (there bool, at int64, err error) {
+	p.marked = true
 	ctx, cancel := context.WithTimeout(ctx, markLimit)
 	defer cancel()
-	value := fmt.Sprintf(ownerMark, t.length, t.me.revision) + strings.TrimPrefix(t.value, "{")
-	put := clientv3.OpPut(t.me.key, value, clientv3.WithLease(t.session.Lease()))
-	// Only on the value that it was created with: if this comes late, Share or Linger have said more.
-	created := clientv3.Compare(clientv3.Version(t.me.key), "=", 1)
-	err = t.session.Link().Call(ctx, func(ctx context.Context) error {
-		answer, err := t.session.Client().Txn(ctx).If(t.Guard()).
-			Then(clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{put}, nil)).Commit()
+	value := fmt.Sprintf(ownerMark, p.length, p.me.revision) + strings.TrimPrefix(p.value, "{")
+	put := clientv3.OpPut(p.me.key, value, clientv3.WithLease(p.session.Lease()))
+	// Only on the value that it was created with: if this arrives late, Share or ReleaseAfter may have written.
+	unchanged := clientv3.Compare(clientv3.Version(p.me.key), "=", 1)
+	err = p.link().Call(ctx, func(ctx context.Context) error {
+		answer, err := p.session.Client().Txn(ctx).If(p.guard()).
+			Then(clientv3.OpTxn([]clientv3.Cmp{unchanged}, []clientv3.Op{put}, nil)).Commit()
 		if err == nil {
 			there, at = answer.Succeeded, answer.Header.Revision
 		}
 		if there && answer.Responses[0].GetResponseTxn().Succeeded {
-			t.writing().last = at
+			p.writing().last = at
 		}
 		return err
 	})
 	return there, at, err
 }
 
-// announced returns the length in the mark of an owner that e tells the end of, or 0. The name
+// markedLength returns the length in the mark of an owner whose deletion e is, or 0. The name
 // has to be one of ours: other values are for others to choose.
-func (s space) announced(owner entry, e *clientv3.Event) (length int64) {
-	_, _, ours := s.parts(owner.key)
-	if !ours || owner.key[len(s)] != byte(Exclusive) || e.PrevKv == nil || e.PrevKv.CreateRevision != owner.revision {
+func (s space) markedLength(owner entry, e *clientv3.Event) (length int64) {
+	if e == nil || e.PrevKv == nil || e.PrevKv.CreateRevision != owner.revision {
+		return 0
+	}
+	if _, _, ours := s.parts(owner.key); !ours || owner.key[len(s)] != byte(Exclusive) {
 		return 0
 	}
 	var at int64
@@ -67,30 +171,4 @@ func (s space) announced(owner entry, e *clientv3.Event) (length int64) {
 		return 0
 	}
 	return length
-}
-
-// succeed is look for one whose predecessor has owned: since nothing was ahead of that, only
-// whether its own ticket is there is left to ask. If the queue is still long, it is marked in the same
-// request.
-func (t *Ticket) succeed(ctx context.Context, n news) (err error) {
-	t.length = n.announced - 1
-	var there bool
-	var at int64
-	if t.mode == Exclusive && t.length > joinLimit {
-		there, at, err = t.mark(ctx)
-	}
-	if !t.marking || err != nil {
-		there, at, err = t.present(ctx, t.me, n.revision)
-	}
-	switch {
-	case err != nil:
-		return err
-	case at < n.revision:
-		return t.look(ctx, n.revision)
-	}
-	t.seen = at
-	if t.verdict = gone; there {
-		t.verdict = granted
-	}
-	return nil
 }

@@ -46,13 +46,13 @@ func (k *slowKV) Range(ctx context.Context, r *etcdserverpb.RangeRequest, opts .
 	return k.pastKV.Range(ctx, r, opts...)
 }
 
-func herd(t *testing.T, refuse func(*etcdserverpb.RangeRequest) error) (tickets []*Ticket, asked []*etcdserverpb.RangeRequest) {
+func herd(t *testing.T, refuse func(*etcdserverpb.RangeRequest) error) (tickets []*part, asked []*etcdserverpb.RangeRequest) {
 	return herdOf(t, 300, refuse)
 }
 
 // herdOf runs the first looks of n tickets that have just joined a queue of one session, all at
 // once, and returns the tickets and what etcd was asked.
-func herdOf(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) (tickets []*Ticket, asked []*etcdserverpb.RangeRequest) {
+func herdOf(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) (tickets []*part, asked []*etcdserverpb.RangeRequest) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := &slowKV{answer: make(chan struct{}), asked: make(chan *etcdserverpb.RangeRequest, 1000), refuse: refuse}
 		start := time.Now()
@@ -62,7 +62,7 @@ func herdOf(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) 
 		q := New(s, "q")
 		now := map[string]birth{}
 		for i := range n {
-			ticket := &Ticket{queue: q, session: s, mode: Exclusive, verdict: askFurther}
+			ticket := &part{queue: q, session: s, mode: Exclusive, strategy: exclusive{}, state: state{verdict: askFurther}}
 			ticket.me = entry{key: q.space.key(Exclusive, 1, i, 0), revision: int64(i + 2)}
 			now[ticket.me.key] = birth{revision: ticket.me.revision}
 			tickets = append(tickets, ticket)
@@ -71,7 +71,7 @@ func herdOf(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) 
 		kv.past[n+1], kv.behind = now, int64(n+1)
 		results := make(chan error, len(tickets))
 		for i, ticket := range tickets {
-			go func() { results <- ticket.firstLook(context.Background()) }()
+			go func() { results <- ticket.strategy.firstLook(context.Background(), ticket) }()
 			if i == 0 || i == n-1 {
 				synctest.Wait() // until each waits: the first for its answer, the others for their turn
 			}
@@ -89,7 +89,7 @@ func herdOf(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) 
 	return tickets, asked
 }
 
-func requireInLine(t *testing.T, tickets []*Ticket) {
+func requireInLine(t *testing.T, tickets []*part) {
 	require.Equal(t, granted, tickets[0].verdict)
 	for i, ticket := range tickets[1:] {
 		require.Equal(t, blocked, ticket.verdict)
@@ -155,11 +155,11 @@ func TestALoneWaiterDoesNotReadTheWholeQueue(t *testing.T) {
 
 func TestManyWaitersHaveMorePatience(t *testing.T) {
 	for length, times := range map[int64]int{0: 1, 64: 1, 1999: 1, 2000: 2, 5000: 5, 100_000: 6} {
-		require.Equal(t, time.Duration(times)*time.Second, obstacle{length: length}.patience(time.Second), length)
+		require.Equal(t, time.Duration(times)*time.Second, blocker{length: length}.patience(time.Second), length)
 	}
 }
 
-func TestAnnounced(t *testing.T) {
+func TestTheLengthInAnOwnersMark(t *testing.T) {
 	const s = space("q/")
 	tests := map[string]struct {
 		key    string
@@ -184,11 +184,11 @@ func TestAnnounced(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			e := &clientv3.Event{Type: clientv3.EventTypeDelete, PrevKv: &mvccpb.KeyValue{Key: []byte(tt.key), CreateRevision: tt.born, Value: []byte(tt.value)}}
-			require.Equal(t, tt.length, s.announced(entry{key: tt.key, revision: 7}, e))
-			require.Zero(t, s.announced(entry{key: tt.key, revision: 7}, &clientv3.Event{Type: clientv3.EventTypeDelete}), "compacted")
+			require.Equal(t, tt.length, s.markedLength(entry{key: tt.key, revision: 7}, e))
+			require.Zero(t, s.markedLength(entry{key: tt.key, revision: 7}, &clientv3.Event{Type: clientv3.EventTypeDelete}), "compacted")
 		})
 	}
 	value := fmt.Sprintf(ownerMark, 512, 7) + `"since":""}`
-	require.EqualValues(t, 512, s.announced(entry{key: "q/x1-0", revision: 7},
+	require.EqualValues(t, 512, s.markedLength(entry{key: "q/x1-0", revision: 7},
 		&clientv3.Event{PrevKv: &mvccpb.KeyValue{CreateRevision: 7, Value: []byte(value)}}))
 }

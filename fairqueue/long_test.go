@@ -149,7 +149,7 @@ func TestALateMarkChangesNothingElse(t *testing.T) {
 			return l.first
 		},
 		"linger": func(t *testing.T, l *line) *fairqueue.Ticket {
-			require.NoError(t, l.first.Linger(within(t, patience), never))
+			require.NoError(t, l.first.ReleaseAfter(within(t, patience), never))
 			return l.first
 		},
 		"leave and join": func(t *testing.T, l *line) *fairqueue.Ticket {

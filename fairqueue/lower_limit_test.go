@@ -42,7 +42,7 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, g.Wait(within(t, patience)))
 				waiting := join(t, last, fairqueue.Exclusive)
-				require.NoError(t, g.Linger(within(t, patience), time.Millisecond))
+				require.NoError(t, g.ReleaseAfter(within(t, patience), time.Millisecond))
 				require.NoError(t, waiting.Wait(within(t, patience)))
 
 				_, err = fairqueue.TryAny(within(t, patience), s, 15, all...)

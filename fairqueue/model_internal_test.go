@@ -265,7 +265,7 @@ func (k *pastKV) joined(me entry, m Mode, at, limit int64) answer {
 	}, at)
 	a := answer{revision: r.Header.Revision, entries: entriesOf(r.Kvs)}
 	if r.More {
-		a.from = me.revision + 1
+		a.completeSince = me.revision + 1
 	}
 	return a
 }
@@ -314,7 +314,7 @@ func (i *inquiry) run(t *testing.T, script, questions []byte) {
 func (i *inquiry) ask(t *testing.T, me entry, least, limit int64) {
 	p, s := i.kv.past, i.queue.space
 	mode, _ := s.mode(me.key)
-	ticket := &Ticket{queue: i.queue, session: i.queue.source.(*session.Session), mode: mode, me: me}
+	ticket := &part{queue: i.queue, session: i.queue.source.(*session.Session), mode: mode, strategy: mode.strategy(), me: me}
 	for _, local := range []bool{true, false} {
 		i.kv.cut = false
 		a, err := ticket.ask(context.Background(), limit, local)
@@ -334,10 +334,10 @@ func (i *inquiry) ask(t *testing.T, me entry, least, limit int64) {
 			t.Fatal(err)
 		}
 		near := whole.endingAt(me)
-		p.confront(t, s, me, mode, me.revision, near, near.from > 0)
+		p.confront(t, s, me, mode, me.revision, near, near.completeSince > 0)
 	}
 
-	if err := ticket.look(context.Background(), least); err != nil {
+	if err := ticket.strategy.look(context.Background(), ticket, wakeup{revision: least}); err != nil {
 		t.Fatal(err)
 	}
 	if ticket.seen < least || ticket.verdict != p.exact(me, ticket.seen) {
@@ -421,7 +421,7 @@ func TestDecide(t *testing.T) {
 	me := entry{key: "q/x9-0", revision: 50}
 	reader := entry{key: "q/s9-0", revision: 50}
 	at := func(revision, from int64, entries ...entry) answer {
-		return answer{revision: revision, entries: entries, from: from}
+		return answer{revision: revision, entries: entries, completeSince: from}
 	}
 	nobody := entry{}
 	writer, other, foreign := entry{key: "q/x1-0", revision: 40}, entry{key: "q/s1-0", revision: 45}, entry{key: "q/694d", revision: 30}
@@ -466,9 +466,9 @@ func TestDecide(t *testing.T) {
 
 func TestCompleteFrom(t *testing.T) {
 	list := []entry{{key: "q/x3-0", revision: 9}, {key: "q/x2-0", revision: 7}, {key: "q/x1-0", revision: 4}}
-	require.Zero(t, completeFrom(list, false))
-	require.Zero(t, completeFrom(nil, false))
-	require.EqualValues(t, 4, completeFrom(list, true))
+	require.Zero(t, completeSince(list, false))
+	require.Zero(t, completeSince(nil, false))
+	require.EqualValues(t, 4, completeSince(list, true))
 }
 
 func TestAnAnswerFromBeforeTheTicketEndsTheWait(t *testing.T) {
@@ -479,8 +479,8 @@ func TestAnAnswerFromBeforeTheTicketEndsTheWait(t *testing.T) {
 		session.WithTTL(time.Hour))
 	require.NoError(t, err)
 	defer s.Close(context.Background())
-	ticket := &Ticket{queue: New(s, "q"), session: s, mode: Exclusive, me: entry{key: "q/x1-0", revision: 100}, verdict: askFurther, seen: 100}
-	err = ticket.Wait(context.Background())
+	ticket := &part{queue: New(s, "q"), session: s, mode: Exclusive, strategy: exclusive{}, me: entry{key: "q/x1-0", revision: 100}}
+	err = newTicket(ticket).Wait(context.Background())
 	require.ErrorIs(t, err, session.ErrLost)
 	require.ErrorContains(t, err, "etcd went back from revision 100 to ")
 }

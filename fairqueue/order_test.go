@@ -432,7 +432,7 @@ func TestGuardHoldsOnlyForThisTicket(t *testing.T) {
 	client := c.Client(t)
 	q := fairqueue.New(open(t, client), "q")
 	succeeds := func(ticket *fairqueue.Ticket) bool {
-		answer, err := client.Txn(within(t, patience)).If(ticket.Guard()).Then(clientv3.OpPut("x", "")).Commit()
+		answer, err := client.Txn(within(t, patience)).If(ticket.Guards()...).Then(clientv3.OpPut("x", "")).Commit()
 		require.NoError(t, err)
 		return answer.Succeeded
 	}

@@ -17,25 +17,25 @@ var (
 	// ErrNotWaiting is returned by PassTo if the ticket to pass to is not in the queue.
 	ErrNotWaiting = errors.New("etcdlock: not waiting")
 
-	// ErrForeign is returned by PassTo if somebody stands in between who cannot be asked to
-	// join again, because its ticket is not a candidate of ours.
-	ErrForeign = errors.New("etcdlock: somebody else's ticket is in between")
+	// ErrForeign is returned by PassTo if a ticket in between is not a candidate of ours, and so
+	// cannot be passed over.
+	ErrForeign = errors.New("etcdlock: another program's ticket is in between")
 )
 
 // PassTo makes the ticket that chosen finds in the queue the next owner: one transaction
 // deletes t, which must be a granted [Candidate], and all those between it and the chosen
-// one, so that nobody else can own in between. Those passed over find their tickets gone
+// one, so that no other can own in between. Those passed over find their tickets gone
 // ([ErrGone] from Wait) and are expected to join again. The chosen ticket keeps that it was chosen, see
 // [Ticket.GiveWay]. Two reads and one transaction; again if the queue changed meanwhile.
 //
-// chosen is given those behind t, in order, and returns the index of one or -1. A ticket whose lease has not been
+// chosen gets the tickets behind t, in order, and returns the index of one or -1. A ticket whose lease has not been
 // renewed for half its TTL is not passed to: its process is probably cut off. Then chosen is called
 // again, without that ticket. Nothing has changed if the error is ErrNotWaiting or [ErrForeign], a
 // [*TooManyError], if more than 126 stand in between, etcd's, or one that wraps [ErrGone], which says that t
 // itself is. If ctx ends before etcd answers, it may have happened or not: then t is given up in the
 // background. It is also given up on success.
 func (t *Ticket) PassTo(ctx context.Context, chosen func(behind []Entry) int) error {
-	return t.failed(t.passTo(ctx, true, func(_ Entry, behind []Entry) int { return chosen(behind) }))
+	return t.failed(t.first().passTo(ctx, true, func(_ Entry, behind []Entry) int { return chosen(behind) }))
 }
 
 // GiveWay passes a granted [Candidate] that has not begun to own to the highest priority behind it, if that
@@ -43,8 +43,8 @@ func (t *Ticket) PassTo(ctx context.Context, chosen func(behind []Entry) int) er
 // to, or t was chosen by [Ticket.PassTo] whatever the priorities. One read if there is no higher
 // one, otherwise costs and errors are those of PassTo.
 func (t *Ticket) GiveWay(ctx context.Context) (passed bool, err error) {
-	err = t.passTo(ctx, false, func(own Entry, behind []Entry) int {
-		if own.version > own.Revision { // chosen: nobody else writes to a ticket that waits
+	err = t.first().passTo(ctx, false, func(own Entry, behind []Entry) int {
+		if own.version > own.Revision { // chosen: only PassTo writes to a ticket that waits
 			return -1
 		}
 		return prefer(behind, own.Priority)
@@ -70,70 +70,63 @@ func prefer(behind []Entry, least int) int {
 	return best
 }
 
-func (t *Ticket) failed(err error) error {
-	if err != nil {
-		return fmt.Errorf("ticket %s: %w", t.me.key, denied(t.session, err, t.queue.space))
-	}
-	return nil
-}
-
-// passTo does the work of PassTo. mark says whether the chosen ticket keeps that it was chosen: its
-// value is written again, as it is, which no program minds.
-func (t *Ticket) passTo(ctx context.Context, mark bool, chosen func(own Entry, behind []Entry) int) error {
-	if t.mode != Candidate {
+// passTo does the work of PassTo. If mark, the chosen ticket keeps that it was chosen: its
+// value is written again, as it is, which does not matter to other programs.
+func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, behind []Entry) int) error {
+	if p.mode != Candidate {
 		panic("fairqueue: only candidates can be passed over")
 	}
 	doubtful := false
 	var noSpace error
-	var over []Entry // who would have been passed over by then
+	var over []Entry // would have been passed over by then
 	for {
-		own, behind, here, err := t.behind(ctx)
+		own, behind, here, err := p.behind(ctx)
 		switch {
 		case err != nil && (doubtful || noSpace != nil):
-			t.abandon()
+			p.abandon()
 			return err
 		case err != nil:
 			return err
 		case !here && (doubtful || noSpace != nil) && !anyOf(over, behind):
-			t.passed() // an attempt whose answer was lost had been applied, or it comes to the same
+			p.passed() // an attempt whose answer was lost had been applied, or it comes to the same
 			return nil
 		case !here:
 			return ErrGone
 		}
 		doubtful = false // what was sent had been refused in the end, and those guards never hold again
-		index, err := t.pick(ctx, behind, func(behind []Entry) int { return chosen(own, behind) })
+		index, err := p.pick(ctx, behind, func(behind []Entry) int { return chosen(own, behind) })
 		if err == nil {
 			err = ctx.Err() // nothing sent, nothing in doubt
 		}
 		if err != nil {
 			return err
 		}
-		if noSpace != nil { // then nobody can join either, and those who are there tell whether the mark matters
+		if noSpace != nil { // then no ticket can join either, and those that are there show whether the mark matters
 			if mark = false; prefer(behind, behind[index].Priority) >= 0 {
 				return noSpace
 			}
 		}
 		over = behind[:index]
-		conditions := []clientv3.Cmp{t.Guard(), guardOf(behind[index])}
-		writes := []clientv3.Op{clientv3.OpDelete(t.me.key)}
+		conditions := []clientv3.Cmp{p.guard(), guardOf(behind[index])}
+		writes := []clientv3.Op{clientv3.OpDelete(p.me.key)}
 		for _, e := range over {
-			if !t.ours(e) {
+			if !p.ours(e) {
 				return fmt.Errorf("%w: %s", ErrForeign, e.Key)
 			}
 			conditions = append(conditions, guardOf(e))
 			writes = append(writes, clientv3.OpDelete(e.Key))
 		}
-		if mark && t.ours(behind[index]) {
+		if mark && p.ours(behind[index]) {
 			writes = append(writes, clientv3.OpPut(behind[index].Key, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease()))
 		}
 		if len(conditions) > maxOperations {
 			return &TooManyError{Places: len(conditions), Limit: maxOperations}
 		}
 		var done bool
-		err = t.session.Link().Call(ctx, func(ctx context.Context) error {
-			answer, err := t.session.Client().Txn(ctx).If(conditions...).Then(writes...).Commit()
+		err = p.link().Call(ctx, func(ctx context.Context) error {
+			answer, err := p.session.Client().Txn(ctx).If(conditions...).Then(writes...).Commit()
 			if noSpace = nil; request.IsAnswer(err, rpctypes.ErrNoSpace) {
-				noSpace = err // which etcd says of what it has done, too
+				noSpace = err // which may follow a write that has taken effect
 			}
 			doubtful = doubtful || noSpace == nil && request.Doubtful(err)
 			done = err == nil && answer.Succeeded
@@ -141,26 +134,26 @@ func (t *Ticket) passTo(ctx context.Context, mark bool, chosen func(own Entry, b
 		})
 		switch {
 		case err != nil && doubtful:
-			t.abandon()
+			p.abandon()
 			return err
-		case noSpace != nil: // the next read tells what has become of it
+		case noSpace != nil: // the next read shows what has become of it
 		case err != nil:
 			return tooMany(err, len(conditions))
 		case done:
-			t.passed()
+			p.passed()
 			return nil
 		}
 	}
 }
 
 // ours reports whether e is a candidate that joins again when it is passed over.
-func (t *Ticket) ours(e Entry) bool {
-	_, _, ours := t.queue.space.parts(e.Key)
+func (p *part) ours(e Entry) bool {
+	_, _, ours := p.queue.space.parts(e.Key)
 	return ours && e.Mode == Candidate
 }
 
-// pick returns the index of the one that chosen finds among those whose leases are being renewed.
-func (t *Ticket) pick(ctx context.Context, behind []Entry, chosen func([]Entry) int) (int, error) {
+// pick returns the index of the ticket that chosen finds among those whose leases are being renewed.
+func (p *part) pick(ctx context.Context, behind []Entry, chosen func([]Entry) int) (int, error) {
 	rest := slices.Clone(behind)
 	none := ErrNotWaiting
 	for {
@@ -169,7 +162,7 @@ func (t *Ticket) pick(ctx context.Context, behind []Entry, chosen func([]Entry) 
 			return -1, none
 		}
 		e := rest[i]
-		switch renewed, err := t.renewed(ctx, e); {
+		switch renewed, err := p.renewed(ctx, e); {
 		case err != nil:
 			return -1, err
 		case renewed:
@@ -181,14 +174,14 @@ func (t *Ticket) pick(ctx context.Context, behind []Entry, chosen func([]Entry) 
 }
 
 // renewed reports whether e's lease has been renewed lately, as those of sessions are after a third
-// of their TTL. If etcd does not say, it counts as renewed.
-func (t *Ticket) renewed(ctx context.Context, e Entry) (bool, error) {
+// of their TTL. If etcd refuses to answer, it counts as renewed.
+func (p *part) renewed(ctx context.Context, e Entry) (bool, error) {
 	if e.Lease == 0 {
 		return true, nil
 	}
 	renewed := true
-	err := t.session.Link().Call(ctx, func(ctx context.Context) error {
-		answer, err := t.session.Client().TimeToLive(ctx, e.Lease)
+	err := p.link().Call(ctx, func(ctx context.Context) error {
+		answer, err := p.session.Client().TimeToLive(ctx, e.Lease)
 		if err != nil && !request.Passing(err) && ctx.Err() == nil {
 			return nil // the permission to read every key of that lease, say, is missing
 		}
@@ -200,21 +193,21 @@ func (t *Ticket) renewed(ctx context.Context, e Entry) (bool, error) {
 
 // passed is for a ticket that has been deleted. Its name must not be free twice, so if Leave
 // was called meanwhile, that sees to it.
-func (t *Ticket) passed() {
-	if !t.left.Swap(true) {
-		t.forget()
+func (p *part) passed() {
+	if !p.left.Swap(true) {
+		p.forget()
 	}
 }
 
-// behind reads t and who stands behind it, in order, and whether t itself is there; otherwise it is all
-// who are. It ends with the session, unlike [Queue.Entries], because nothing can be passed on
+// behind reads p and the tickets behind it, in order, and whether p itself is there; if it is not, they are all
+// tickets. It ends with the session, unlike [Queue.Entries], because nothing can be passed on
 // after that.
-func (t *Ticket) behind(ctx context.Context) (own Entry, entries []Entry, here bool, err error) {
-	err = t.session.Link().Call(ctx, func(ctx context.Context) error {
-		all := t.queue.space.all()
-		answer, err := t.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end))
+func (p *part) behind(ctx context.Context) (own Entry, entries []Entry, here bool, err error) {
+	err = p.link().Call(ctx, func(ctx context.Context) error {
+		all := p.queue.space.all()
+		answer, err := p.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end))
 		if err == nil {
-			entries = slices.SortedFunc(maps.Values(t.queue.state(answer.Kvs)), byRevision)
+			entries = slices.SortedFunc(maps.Values(p.queue.state(answer.Kvs)), byRevision)
 		}
 		return err
 	})
@@ -222,7 +215,7 @@ func (t *Ticket) behind(ctx context.Context) (own Entry, entries []Entry, here b
 		return Entry{}, nil, false, err
 	}
 	for i, e := range entries {
-		if e.Key == t.me.key && e.Revision == t.me.revision {
+		if e.Key == p.me.key && e.Revision == p.me.revision {
 			return e, entries[i+1:], true, nil
 		}
 	}

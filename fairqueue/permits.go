@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -13,15 +14,15 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// A ticket for permits has a weight. It is granted when the weights of all ahead of it,
+// A ticket for permits has a weight. It is granted when the weights of all tickets ahead of it,
 // waiting or not, and its own are no more than the size. As those ahead can only vanish,
-// that stays true, and as those who wait count as well, nobody overtakes.
+// that stays true, and as waiting ones count as well, none is overtaken.
 //
-// So who owns can be told from the keys alone. What cannot is when: a ticket may come to
-// own without that anything happened to it. Therefore the first in line that does not own
-// watches all ahead of it, and every other one watches its predecessor, which says so with
-// a put when it comes to own after having waited. After a reduction of the size one that has
-// owned since before looks like one that waits. Whoever waits for it finds out at the next
+// So whether a ticket owns follows from the keys alone. When it came to own does not: that may happen without an event
+// of its key. Therefore the first in line that does not own
+// watches all ahead of it, and every other one watches its predecessor, which puts its value again
+// when it comes to own after having waited. After a reduction of the size a predecessor that has
+// owned since before looks like one that waits. A ticket that waits for it finds out at the next
 // recheck that others ahead have left.
 
 // SizeError says that a semaphore was used with another size than the one agreed on, with slots where others
@@ -43,35 +44,64 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("etcdlock: the semaphore has size %d, not %d; its size is changed with Resize", e.Agreed, e.Asked)
 }
 
-// permitState is what only tickets for permits have.
-type permitState struct {
+// permits is the strategy of tickets for permits.
+type permits struct {
 	weight int64
 	size   int64    // last known
-	ahead  []string // keys, if crowded
-}
-
-func (p *permitState) tooHeavy() error {
-	return &SizeError{Asked: p.weight, Agreed: p.size, Weight: true}
+	ahead  []string // keys, if all those ahead may own
 }
 
 // JoinPermits puts a ticket for weight permits of the given size's semaphore at the end of
-// the queue: one round trip, one raft entry. The first to come sets the size; who comes
-// with another gets a [*SizeError], unless [Queue.Resize] has replaced it. If weight is more
+// the queue: one round trip, one raft entry. The first to come sets the size; a call
+// with another gets a [*SizeError], unless [Queue.Resize] has replaced that size. If weight is more
 // than the size, that error comes from here or, after a Resize, from Wait. Otherwise it is
 // like [Queue.Join].
 //
 // The ticket's Wait costs one transaction more than others do if it has had to wait.
 func (q *Queue) JoinPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
-	if err := q.admit(permit, joinOptions{}); err != nil {
-		return ticketOr(nil, q, err)
+	if err := q.admit(""); err != nil {
+		return nil, q.failed(err)
 	}
 	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
 		return q.joinPermits(ctx, s, weight, size)
 	})
-	return ticketOr(t, q, err)
+	return t, q.failed(err)
 }
 
-func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, size int64, conditions ...clientv3.Cmp) (*Ticket, error) {
+// TryPermits is JoinPermits only if that is granted at once. Otherwise the error is
+// [ErrBusy], with nothing written: one linearizable read, and one transaction if there was
+// room. If another ticket takes the room in between, it has to leave the queue again, which is one transaction more.
+func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
+	if err := q.admit(""); err != nil {
+		return nil, q.failed(err)
+	}
+	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
+		if err := q.room(ctx, s, weight, size); err != nil {
+			return nil, err
+		}
+		t, err := q.joinPermits(ctx, s, weight, size)
+		if err != nil {
+			return nil, err
+		}
+		p := t.first()
+		if p.verdict == askFurther {
+			if err := p.strategy.look(ctx, p, wakeup{revision: p.me.revision}); err != nil {
+				p.abandon()
+				return nil, err
+			}
+		}
+		if p.verdict == granted {
+			return t, nil
+		}
+		if err := leave(ctx, t.parts); err != nil {
+			return nil, err
+		}
+		return nil, ErrBusy
+	})
+	return t, q.failed(err)
+}
+
+func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, size int64) (*Ticket, error) {
 	if weight < 1 || size < 1 {
 		panic("etcdlock: permits, and the size of a semaphore, must be positive")
 	}
@@ -82,59 +112,55 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 			return nil, err
 		}
 	}
-	t := q.newTicket(s, permit, joinOptions{number: weight})
-	t.permit = &permitState{weight: weight, size: size}
+	p := q.newPart(s, permit, "", weight)
+	strategy := &permits{weight: weight, size: size}
+	p.strategy = strategy
 	agreed := q.space.sizes().all()
 	record := clientv3.OpTxn(
 		[]clientv3.Cmp{agreed.vacant()},
-		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size), agreement{Slots: q.numbered}.value())}, nil)
-	response, seen, found, err := create(ctx, []*Ticket{t}, len(conditions) > 0, link.Transaction{
-		If:   append(conditions, t.absent()),
-		Then: []clientv3.Op{record, t.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.start},
+		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size), agreement{Slots: q.slots}.value())}, nil)
+	response, seen, err := create(ctx, []*part{p}, false, link.Transaction{
+		If:   []clientv3.Cmp{p.absent()},
+		Then: []clientv3.Op{record, p.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.start},
 	})
-	if errors.Is(err, ErrBusy) && len(conditions) == 0 {
-		err = ErrGone // nothing but its own key could be in the way
+	if errors.Is(err, ErrBusy) {
+		err = ErrGone // only its own key could be in the way
 	}
 	if err != nil {
 		return nil, err
 	}
-	t.seen, t.verdict = seen, askFurther
-	if len(conditions) > 0 {
-		t.verdict = granted // as there was room and nobody came in between, whatever has happened since
-	}
+	p.seen, p.verdict = seen, askFurther
 	var sizes []*mvccpb.KeyValue
-	if !found {
+	if response != nil {
 		sizes = response.Responses[2].GetResponseRange().Kvs
 		if queue := response.Responses[3].GetResponseRange(); !queue.More {
-			t.reckon(censusOf(q.space, entriesOf(queue.Kvs), t.seen, size))
+			err = strategy.learn(p, snapshotOf(q.space, entriesOf(queue.Kvs), seen, size))
 		}
 	}
-	if err := t.settle(ctx, sizes, size); err != nil {
-		t.abandon()
+	if disagreement := p.settle(ctx, sizes, weight, size); disagreement != nil {
+		err = disagreement
+	}
+	if err != nil {
+		p.abandon()
 		return nil, err
 	}
-	if t.verdict == tooHeavy {
-		t.abandon()
-		return nil, t.permit.tooHeavy()
-	}
-	return t, nil
+	return newTicket(p), nil
 }
 
-// settle makes sure that a size is recorded, and that it agrees with the one given, after the join, which read
-// sizes there, or was found again, so that it is not known what it read. The join has recorded the size, unless
-// there is a stranger's key in the folder.
-func (t *Ticket) settle(ctx context.Context, sizes []*mvccpb.KeyValue, size int64) error {
-	if t.queue.space.recorded(sizes) != nil {
-		return t.queue.agree(sizes, size)
+// settle makes sure that a size is recorded, and that it agrees with the one given, after the join. That has read
+// sizes, or nothing if it was found again. It has recorded the size, unless
+// there is another program's key in the folder.
+func (p *part) settle(ctx context.Context, sizes []*mvccpb.KeyValue, weight, size int64) error {
+	if p.queue.space.recorded(sizes) != nil {
+		return p.queue.agree(sizes, size)
 	}
-	if err := t.queue.setSize(ctx, t.session, size, true); err != nil {
+	if err := p.queue.setSize(ctx, p.session, size, true); err != nil {
 		return err
 	}
-	weight := t.permit.weight
-	if t.verdict == granted {
+	if p.verdict == granted {
 		weight = 1 // a reduction takes nothing away
 	}
-	return t.queue.fits(ctx, t.session, weight, size)
+	return p.queue.fits(ctx, p.session, weight, size)
 }
 
 // fits returns a SizeError if the size is not the one agreed on, or less than weight.
@@ -157,23 +183,48 @@ func (q *Queue) fits(ctx context.Context, s *session.Session, weight, size int64
 	return nil
 }
 
-// count asks how things stand, at revision least or later, as look does for others.
-func (t *Ticket) count(ctx context.Context, least int64) error {
+// room returns ErrBusy if the permits are not free.
+func (q *Queue) room(ctx context.Context, s *session.Session, weight, size int64) error {
+	all, agreed := q.space.all(), q.space.sizes().all()
+	answer, err := readAll(ctx, s, []clientv3.Op{
+		clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)),
+		clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly()),
+	})
+	if err == nil {
+		err = q.agree(answer.Responses[0].GetResponseRange().Kvs, size)
+	}
+	if err != nil {
+		return err
+	}
+	snapshot := snapshotOf(q.space, entriesOf(answer.Responses[1].GetResponseRange().Kvs), answer.Header.Revision, size)
+	if weight > snapshot.size {
+		return &SizeError{Asked: weight, Agreed: snapshot.size, Weight: true}
+	}
+	// A ticket that joins now would be behind all of them.
+	if v, _, _ := snapshot.decide(q.space, entry{revision: math.MaxInt64}, weight); v != granted {
+		return ErrBusy
+	}
+	return nil
+}
+
+// look reads the head of the queue, its end as far as the ticket, and the size.
+func (s *permits) look(ctx context.Context, p *part, since wakeup) error {
+	minRevision := max(since.revision, p.me.revision)
 	local := true
 	for limit := int64(joinLimit); ; {
-		c, err := t.take(ctx, limit, local)
+		snapshot, err := s.read(ctx, p, limit, local)
 		switch {
 		case err != nil:
 			return err
-		case c.revision < max(least, t.me.revision):
+		case snapshot.revision < minRevision:
 			if !local {
-				return t.session.Link().WentBack(max(least, t.me.revision), c.revision)
+				return p.link().WentBack(minRevision, snapshot.revision)
 			}
 			local = false
 			continue
 		}
-		if t.reckon(c); t.verdict != askFurther {
-			return nil
+		if err := s.learn(p, snapshot); err != nil || p.verdict != askFurther {
+			return err
 		}
 		if limit == 0 {
 			panic("fairqueue: an unlimited answer was cut off")
@@ -182,63 +233,68 @@ func (t *Ticket) count(ctx context.Context, least int64) error {
 	}
 }
 
-func (t *Ticket) reckon(c census) {
-	v, predecessor, ahead := t.queue.space.count(t.me, t.permit.weight, c)
-	t.seen = c.revision
-	t.hear(v, predecessor)
-	t.permit.size, t.permit.ahead = c.size, ahead
-}
-
-// take reads the head of the queue, its end as far as the ticket, and the size.
-func (t *Ticket) take(ctx context.Context, limit int64, local bool) (census, error) {
-	s := t.queue.space
-	all, agreed := s.all(), s.sizes().all()
+func (s *permits) read(ctx context.Context, p *part, limit int64, local bool) (permitSnapshot, error) {
+	all, agreed := p.queue.space.all(), p.queue.space.sizes().all()
 	sorted := func(order clientv3.SortOrder, limit int64) clientv3.Op {
 		return clientv3.OpGet(all.first, append(permit.readOptions(local), clientv3.WithRange(all.end),
 			clientv3.WithSort(clientv3.SortByCreateRevision, order),
-			clientv3.WithMaxCreateRev(t.me.revision), clientv3.WithLimit(limit))...)
+			clientv3.WithMaxCreateRev(p.me.revision), clientv3.WithLimit(limit))...)
 	}
-	lists, revision, err := read(ctx, t.session,
+	lists, revision, err := read(ctx, p.session,
 		clientv3.OpGet(agreed.first, append(permit.readOptions(local), clientv3.WithRange(agreed.end))...),
 		sorted(clientv3.SortAscend, limit),
 		sorted(clientv3.SortDescend, min(limit, 3))) // with one to spare for a key of another kind
 	if err != nil {
-		return census{}, err
+		return permitSnapshot{}, err
 	}
-	c := census{revision: revision, first: lists[1].entries, whole: !lists[1].more, last: lists[2].entries}
-	c.size = s.sizeIn(lists[0].entries, t.permit.size)
-	return c, nil
+	return permitSnapshot{
+		revision: revision, size: p.queue.space.sizeIn(lists[0].entries, s.size),
+		first: lists[1].entries, whole: !lists[1].more, last: lists[2].entries,
+	}, nil
 }
 
-// permitObstacle is what a ticket for permits waits for: its predecessor's put or
-// deletion, or the deletion of any ahead of it, or of the size.
-func (t *Ticket) permitObstacle() obstacle {
-	verdict, before := t.verdict, t.nearest
-	o := obstacle{
-		span: span{first: before.key},
-		puts: true,
-		ends: func(e *clientv3.Event) bool { return e.Kv.ModRevision > before.revision },
-		stands: func(ctx context.Context, least int64) (bool, int64, error) {
-			err := t.count(ctx, least)
-			return err == nil && t.verdict == verdict && t.nearest == before, t.seen, err
+// learn records what a snapshot means for p. The error is a SizeError, if p wants more than there is.
+func (s *permits) learn(p *part, snapshot permitSnapshot) error {
+	p.seen, s.size = snapshot.revision, snapshot.size
+	if s.weight > s.size {
+		return &SizeError{Asked: s.weight, Agreed: s.size, Weight: true}
+	}
+	p.verdict, p.nearest, s.ahead = snapshot.decide(p.queue.space, p.me, s.weight)
+	return nil
+}
+
+func (s *permits) firstLook(ctx context.Context, p *part) error { return inOrder{}.firstLook(ctx, p) }
+
+func (s *permits) recheck(context.Context, *part, []*part, int64) (bool, error) { return false, nil }
+
+// blocker is a put or the deletion of the predecessor, or the deletion of any ticket ahead, or of the size.
+func (s *permits) blocker(p *part) blocker {
+	nearest, ahead := p.nearest, s.ahead
+	b := blocker{
+		span:    span{first: nearest.key},
+		puts:    true,
+		endedBy: func(e *clientv3.Event) bool { return e.Kv.ModRevision > nearest.revision },
+		exists: func(ctx context.Context, minRevision int64) (bool, int64, error) {
+			err := s.look(ctx, p, wakeup{revision: minRevision})
+			unchanged := err == nil && p.verdict == blocked && p.nearest == nearest && (s.ahead == nil) == (ahead == nil)
+			return unchanged, p.seen, err
 		},
 	}
-	if verdict == crowded {
-		o.span, o.puts = t.queue.space.all(), false
-		o.ends = func(e *clientv3.Event) bool {
+	if ahead != nil {
+		b.span, b.puts = p.queue.space.all(), false
+		b.endedBy = func(e *clientv3.Event) bool {
 			key := string(e.Kv.Key)
-			_, resized := t.queue.space.sizeOf(key)
-			return resized || slices.Contains(t.permit.ahead, key)
+			_, resized := p.queue.space.sizeOf(key)
+			return resized || slices.Contains(ahead, key)
 		}
 	}
-	return o
+	return b
 }
 
-// wakeNext lets the next in line know that t owns from now on, if that one may have seen t
-// waiting.
-func (t *Ticket) wakeNext(ctx context.Context) error {
-	if t.mode != permit || t.seen == t.me.revision {
+// granted wakes the next in line, if that may have seen p waiting.
+func (s *permits) granted(ctx context.Context, p *part) error {
+	if p.seen == p.me.revision {
 		return nil
 	}
-	return t.Set(ctx, t.value)
+	return p.set(ctx, p.value)
 }

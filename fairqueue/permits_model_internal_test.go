@@ -124,8 +124,8 @@ func (p past) ownedBy(at int64, e entry) bool {
 	return false
 }
 
-// checkCount holds what count says of me at a revision against the model.
-func (p past) checkCount(t *testing.T, me entry, at int64, v verdict, predecessor entry, ahead []string) {
+// checkDecision holds what a look says of me at a revision against the model.
+func (p past) checkDecision(t *testing.T, me entry, at int64, v verdict, predecessor entry, ahead []string) {
 	t.Helper()
 	size, _ := sizeAt(p[at])
 	var before []entry
@@ -136,19 +136,17 @@ func (p past) checkCount(t *testing.T, me entry, at int64, v verdict, predecesso
 	}
 	there := p[at][me.key].revision == me.revision
 	var ok bool
-	switch v {
-	case tooHeavy:
-		ok = weightOf(me.key) > size
-	case gone:
+	switch {
+	case v == gone:
 		ok = !there
-	case granted:
+	case v == granted:
 		ok = owns(p[at], me)
-	case blocked:
+	case v == blocked && ahead == nil:
 		// By a ticket that is still to leave, or to put its value when it comes to own. It does so if it has waited.
 		// So it must not own yet, nor have owned before, unless that was before a reduction.
 		ok = there && !owns(p[at], me) && len(before) > 0 && before[len(before)-1] == predecessor &&
 			(!p.ownedBy(at, predecessor) || p.reduced(at))
-	case crowded:
+	case v == blocked: // by all of those ahead, which own
 		sum := int64(0)
 		var all []string
 		for _, e := range before {
@@ -188,33 +186,45 @@ func (i *inquiry) runPermits(t *testing.T, script, questions []byte) {
 	}
 }
 
+// permits makes a ticket for permits.
+func (i *inquiry) permits(me entry) (*part, *permits) {
+	strategy := &permits{weight: weightOf(me.key), size: firstSize}
+	return &part{queue: i.queue, session: i.queue.source.(*session.Session), mode: permit, strategy: strategy, me: me}, strategy
+}
+
 func (i *inquiry) askPermits(t *testing.T, me entry, least, limit int64) {
-	p, s := i.kv.past, i.queue.space
-	ticket := &Ticket{
-		queue: i.queue, session: i.queue.source.(*session.Session), mode: permit, me: me,
-		permit: &permitState{weight: weightOf(me.key), size: firstSize},
-	}
+	p := i.kv.past
+	ticket, strategy := i.permits(me)
 	for _, limit := range []int64{limit, 0} {
 		for _, local := range []bool{true, false} {
 			i.kv.cut = false
-			c, err := ticket.take(context.Background(), limit, local)
+			c, err := strategy.read(context.Background(), ticket, limit, local)
 			if err != nil || c.revision != i.kv.at(local) || i.kv.cut && limit == 0 {
-				t.Fatalf("census %v, error %v, cut off: %v", c, err, i.kv.cut)
+				t.Fatalf("snapshot %v, error %v, cut off: %v", c, err, i.kv.cut)
 			}
 			if c.revision < me.revision {
-				continue // count, below, does not believe it
+				continue // look, below, does not believe it
 			}
-			v, predecessor, ahead := s.count(me, ticket.permit.weight, c)
-			p.checkCount(t, me, c.revision, v, predecessor, ahead)
+			if strategy.weight > c.size {
+				continue
+			}
+			v, predecessor, ahead := c.decide(i.queue.space, me, strategy.weight)
+			p.checkDecision(t, me, c.revision, v, predecessor, ahead)
 			if v == askFurther && !i.kv.cut {
 				t.Fatal("there is nothing further")
 			}
 		}
 	}
-	if err := ticket.count(context.Background(), least); err != nil || ticket.seen < least || ticket.verdict == askFurther {
+	err := strategy.look(context.Background(), ticket, wakeup{revision: least})
+	if size, _ := sizeAt(p[ticket.seen]); strategy.weight > size {
+		var tooHeavy *SizeError
+		require.ErrorAs(t, err, &tooHeavy)
+		return
+	}
+	if err != nil || ticket.seen < least || ticket.verdict == askFurther {
 		t.Fatalf("looked at %d, least %d: %d, %v", ticket.seen, least, ticket.verdict, err)
 	}
-	p.checkCount(t, me, ticket.seen, ticket.verdict, ticket.nearest, ticket.permit.ahead)
+	p.checkDecision(t, me, ticket.seen, ticket.verdict, ticket.nearest, strategy.ahead)
 	if at := p[ticket.seen]; owns(at, me) != (ticket.verdict == granted) {
 		t.Fatalf("%v at %d: %d", me, ticket.seen, ticket.verdict)
 	}
@@ -251,10 +261,9 @@ func TestCountOfTheLargestSize(t *testing.T) {
 	const s = space("q/")
 	me := entry{key: s.key(permit, 1, 0, math.MaxInt64), revision: 9}
 	for _, ahead := range []string{"q/694d", "q/x2-0", s.key(permit, 2, 0, 1), s.key(permit, 2, 0, math.MaxInt64)} {
-		c := censusOf(s, []entry{{key: ahead, revision: 5}, me}, 9, math.MaxInt64)
-		v, _, _ := s.count(me, math.MaxInt64, c)
-		require.NotEqual(t, granted, v, ahead)
-		require.Contains(t, []verdict{blocked, crowded}, v, ahead)
+		c := snapshotOf(s, []entry{{key: ahead, revision: 5}, me}, 9, math.MaxInt64)
+		v, _, _ := c.decide(s, me, math.MaxInt64)
+		require.Equal(t, blocked, v, ahead)
 	}
 }
 
@@ -274,11 +283,8 @@ func TestAPermitIsNotTakenForGoneBecauseOthersHaveItsRevision(t *testing.T) {
 			keys[me.key], want = birth{revision: me.revision}, granted
 		}
 		*i.kv = pastKV{past: past{nil, {}, keys}, behind: 2}
-		ticket := &Ticket{
-			queue: i.queue, session: i.queue.source.(*session.Session), mode: permit, me: me,
-			permit: &permitState{weight: 1, size: firstSize},
-		}
-		require.NoError(t, ticket.count(context.Background(), me.revision))
+		ticket, strategy := i.permits(me)
+		require.NoError(t, strategy.look(context.Background(), ticket, wakeup{revision: me.revision}))
 		require.Equal(t, want, ticket.verdict)
 	}
 }

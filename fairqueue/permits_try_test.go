@@ -2,7 +2,7 @@ package fairqueue_test
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"testing"
 	"time"
 
@@ -81,52 +81,6 @@ func TestATryForPermitsThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 	require.Equal(t, []string{other.Key()}, ticketsUnder(t, client, "q"))
 }
 
-// Where somebody always comes in between, it does not start again for ever.
-func TestATryForPermitsEndsHoweverManyComeAndGo(t *testing.T) {
-	conditional := func(message any) bool {
-		return creatingPermits(message) && slices.ContainsFunc(message.(*etcdserverpb.TxnRequest).Compare,
-			func(c *etcdserverpb.Compare) bool { return len(c.RangeEnd) > 0 })
-	}
-	for name, room := range map[string]bool{"with room": true, "without": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
-			mine, theirs := fairqueue.New(open(t, client), "q"), fairqueue.New(open(t, client), "q")
-			held := c.Hold("Txn", embedtest.Once(), embedtest.When(conditional))
-			var ticket, other *fairqueue.Ticket
-			tried := background(t, func() (err error) {
-				ticket, err = mine.TryPermits(within(t, patience), 1, 2)
-				return err
-			})
-			for round := 0; ; round++ {
-				select {
-				case <-held.Bitten():
-					next := c.Hold("Txn", embedtest.Once(), embedtest.When(conditional))
-					if other != nil {
-						leave(t, other)
-					}
-					if other = holdPermits(t, theirs, 1, 2); !room && round == 1 {
-						holdPermits(t, theirs, 1, 2)
-					}
-					held.Heal()
-					held = next
-				case err := <-tried:
-					held.Heal()
-					if room {
-						require.NoError(t, err)
-						require.NoError(t, ticket.Wait(within(t, patience)))
-					} else {
-						require.ErrorIs(t, err, fairqueue.ErrBusy)
-					}
-					require.Len(t, ticketsUnder(t, client, "q"), 2)
-					return
-				}
-			}
-		})
-	}
-}
-
 // R1: it finds itself, in the same place.
 func TestALostReplyOfAJoinForPermitsIsHarmless(t *testing.T) {
 	for _, free := range []bool{true, false} {
@@ -166,26 +120,34 @@ func TestALostReplyOfAJoinForPermitsIsHarmless(t *testing.T) {
 	}
 }
 
-// R1: a try that finds itself was granted when it was written, whatever size there is by then.
+// R1: a try that finds itself does not wait, whatever size there is by then.
 func TestATryForPermitsWhoseReplyIsLostDoesNotWait(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
-	theirs := fairqueue.New(open(t, client), "q")
-	holdPermits(t, theirs, 1, 3)
-	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingPermits))
-	var ticket *fairqueue.Ticket
-	tried := background(t, func() (err error) {
-		ticket, err = fairqueue.New(open(t, client), "q").TryPermits(within(t, patience), 2, 3)
-		return err
-	})
-	require.NoError(t, fault.Wait(within(t, patience)))
-	resize(t, theirs, 1)
-	fault.Heal()
-	require.NoError(t, result(t, tried))
-	require.True(t, ticket.Granted())
-	require.NoError(t, ticket.Wait(within(t, patience)))
-	require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
+	for size, wantErr := range map[int64]error{3: nil, 2: fairqueue.ErrBusy} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t)
+			client := c.Client(t)
+			theirs := fairqueue.New(open(t, client), "q")
+			other := holdPermits(t, theirs, 1, 3)
+			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingPermits))
+			var ticket *fairqueue.Ticket
+			tried := background(t, func() (err error) {
+				ticket, err = fairqueue.New(open(t, client), "q").TryPermits(within(t, patience), 2, 3)
+				return err
+			})
+			require.NoError(t, fault.Wait(within(t, patience)))
+			resize(t, theirs, size)
+			fault.Heal()
+			require.ErrorIs(t, result(t, tried), wantErr)
+			if wantErr != nil {
+				require.Equal(t, []string{other.Key()}, ticketsUnder(t, client, "q"))
+				return
+			}
+			require.True(t, ticket.Granted())
+			require.NoError(t, ticket.Wait(within(t, patience)))
+			require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
+		})
+	}
 }
 
 // R1: nor does one remain of a join that has given up.

@@ -16,7 +16,7 @@ type crowd struct {
 	past    past
 	now     int64
 	queue   *Queue
-	tickets map[entry]*Ticket
+	tickets map[entry]*part
 	awake   map[entry]bool // has been told to look, and has not yet
 	left    map[entry]bool // gave up, as it was too heavy
 	random  *rand.Rand
@@ -35,7 +35,7 @@ func (c *crowd) state(at int64) map[string]birth {
 
 // look is what a waiter does who has been woken: it counts, and if it comes to own after
 // having waited, it says so.
-func (c *crowd) look(t *Ticket) {
+func (c *crowd) look(t *part) {
 	delete(c.awake, t.me)
 	keys := c.state(c.now)
 	var all []entry
@@ -43,11 +43,11 @@ func (c *crowd) look(t *Ticket) {
 		all = append(all, entry{key: key, revision: b.revision})
 	}
 	waited := t.seen > 0
-	t.reckon(censusOf(c.queue.space, all, c.now, t.permit.size))
+	err := t.strategy.(*permits).learn(t, snapshotOf(c.queue.space, all, c.now, firstSize))
 	switch {
-	case t.verdict == granted && !owns(keys, t.me):
+	case err == nil && t.verdict == granted && !owns(keys, t.me):
 		c.t.Fatalf("at %d %v is granted; line %v", c.now, t.me, ticketsOf(keys))
-	case t.verdict == tooHeavy:
+	case err != nil: // it is too heavy
 		c.left[t.me] = true
 		delete(c.tickets, t.me)
 		c.tell(clientv3.EventTypeDelete, t.me.key)
@@ -60,12 +60,12 @@ func (c *crowd) look(t *Ticket) {
 func (c *crowd) tell(kind mvccpb.Event_EventType, key string) {
 	event := &clientv3.Event{Type: kind, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: c.now}}
 	for me, t := range c.tickets {
-		if t.verdict != blocked && t.verdict != crowded {
+		if t.verdict != blocked {
 			continue
 		}
-		o := t.permitObstacle()
+		o := t.strategy.blocker(t)
 		within := key == o.first || o.end != "" && key >= o.first && key < o.end
-		if within && (o.puts || kind == clientv3.EventTypeDelete) && o.ends(event) {
+		if within && (o.puts || kind == clientv3.EventTypeDelete) && o.endedBy(event) {
 			c.awake[me] = true
 		}
 	}
@@ -84,7 +84,7 @@ func (c *crowd) step() {
 	}
 	for key, b := range after {
 		if me := (entry{key: key, revision: b.revision}); b.revision == c.now && weightOf(key) < 1000 {
-			t := &Ticket{queue: c.queue, mode: permit, me: me, permit: &permitState{weight: weightOf(key), size: firstSize}}
+			t := &part{queue: c.queue, mode: permit, me: me, strategy: &permits{weight: weightOf(key), size: firstSize}}
 			c.tickets[me] = t
 			c.look(t)
 		}
@@ -124,7 +124,7 @@ func TestEventsWakeWhateverCanOwn(t *testing.T) {
 		}
 		c := &crowd{
 			t: t, past: replayPermits(script), now: 1, queue: &Queue{space: "q/"}, random: random,
-			tickets: map[entry]*Ticket{}, awake: map[entry]bool{}, left: map[entry]bool{},
+			tickets: map[entry]*part{}, awake: map[entry]bool{}, left: map[entry]bool{},
 		}
 		for c.now < c.past.latest() {
 			c.step()
@@ -144,7 +144,7 @@ func TestEventsWakeWhateverCanOwn(t *testing.T) {
 				owned := ticket.verdict == granted
 				if !owned && owns(keys, me) {
 					t.Fatalf("at %d %v: told %d, waits for %v or %v, line %v",
-						c.now, me, ticket.verdict, ticket.nearest, ticket.permit.ahead, ticketsOf(keys))
+						c.now, me, ticket.verdict, ticket.nearest, ticket.strategy.(*permits).ahead, ticketsOf(keys))
 				}
 				if owned && ticket.seen > me.revision {
 					woken++

@@ -3,6 +3,7 @@ package fairqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -23,12 +24,11 @@ type Queue struct {
 	space   space
 	start   clientv3.Op // reads the queue, as far as a join brings it back
 	epochs  []string    // folders of the keys of sessions' epochs
-	shared  bool        // with other programs
+	foreign bool        // other programs use it
 	owner   string      // template of its tickets' values
 	recheck time.Duration
+	slots   bool
 	err     error // of the label
-
-	numbered bool // permits
 }
 
 // New returns the queue at prefix, which gets a slash appended; tickets are bound
@@ -45,8 +45,8 @@ func New(source session.Source, prefix string, opts ...Option) *Queue {
 		opt.apply(&o)
 	}
 	q := &Queue{
-		source: source, owner: thisProcess(o.label).template(), recheck: o.recheck, shared: o.shared,
-		err: checkSize("a label", len(o.label), longestLabel), numbered: o.numbered,
+		source: source, foreign: o.foreign, owner: thisProcess(o.label).template(), recheck: o.recheck, slots: o.slots,
+		err: checkSize("a label", len(o.label), longestLabel),
 	}
 	return q.At(prefix)
 }
@@ -54,21 +54,17 @@ func New(source session.Source, prefix string, opts ...Option) *Queue {
 // At returns the queue at another prefix with the same source and options.
 func (q *Queue) At(prefix string) *Queue {
 	at := q.in(space(prefix + "/"))
-	at.epochs = epochFolders(prefix, q.shared)
+	at.epochs = epochFolders(prefix, q.foreign)
 	return at
 }
 
 // in returns a queue that differs in where its tickets are.
 func (q *Queue) in(s space) *Queue {
-	return &Queue{
-		source: q.source, owner: q.owner, recheck: q.recheck, shared: q.shared, epochs: q.epochs, err: q.err,
-		space: s, start: s.start(), numbered: q.numbered,
-	}
-}
-
-func (s space) start() clientv3.Op {
+	in := *q
 	all := s.all()
-	return clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit), clientv3.WithKeysOnly())
+	in.space = s
+	in.start = clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit), clientv3.WithKeysOnly())
+	return &in
 }
 
 // Entry is a ticket as others see it.
@@ -76,7 +72,8 @@ type Entry struct {
 	Key      string
 	Revision int64 // create revision: the place in line, and the fencing token
 	Mode     Mode
-	Foreign  bool             // whether its name is none that this package gives: another program has put it there
+	Owns     bool             // set by Entries
+	Foreign  bool             // whether another program has put it there: its name is none that this package gives
 	Lease    clientv3.LeaseID // 0: the key stays until it is removed
 	Owner    Owner            // zero if the ticket is of another kind than ours, or a candidate
 	Value    []byte           // for a candidate the caller's own
@@ -86,22 +83,13 @@ type Entry struct {
 	version int64 // revision at which the value was written
 }
 
-// Shares reports whether it can own together with shared tickets.
-func (e Entry) Shares() bool {
-	return e.Mode == Shared || e.Mode == Exclusive && isMarked(e.Value)
-}
-
-// Entries lists the tickets in order, as of one moment: one linearizable read of
-// the whole queue. The first entry owns, and the shared ones that follow it
-// without a gap if it is shared. It needs no session if the source is a Session or a
+// Entries lists the tickets in order, and returns the size of the semaphore, 0 if it is none, as of one moment: one linearizable read of
+// the whole queue. It needs no session if the source is a Session or a
 // Keeper; then it is tried again until ctx ends.
-func (q *Queue) Entries(ctx context.Context) ([]Entry, error) {
-	entries, _, err := q.Inspect(ctx)
-	return entries, err
-}
-
-// Inspect is Entries and, in the same read, the size of the semaphore, 0 if it is none.
-func (q *Queue) Inspect(ctx context.Context) (entries []Entry, size int64, err error) {
+//
+// After a reduction of a semaphore it counts as owning what fits into the new size: a permit that was granted
+// before is still held, but nothing in etcd tells it from one that is waited for.
+func (q *Queue) inspect(ctx context.Context) (entries []Entry, size int64, err error) {
 	client, err := q.client(ctx)
 	if err != nil {
 		return nil, 0, q.failed(err)
@@ -110,33 +98,67 @@ func (q *Queue) Inspect(ctx context.Context) (entries []Entry, size int64, err e
 	if err != nil {
 		return nil, 0, q.failed(err)
 	}
-	for _, kv := range kvs {
-		if agreed, ok := q.space.sizeOf(string(kv.Key)); ok {
-			size = agreed
-		}
+	size = q.space.sizeIn(entriesOf(kvs), 0)
+	entries = slices.SortedFunc(maps.Values(q.state(kvs)), byRevision)
+	for i := range owning(entries, size) {
+		entries[i].Owns = true
 	}
-	return slices.SortedFunc(maps.Values(q.state(kvs)), byRevision), size, nil
+	return entries, size, nil
 }
 
-// Owning tells how many of the entries, which are in order, own; size is that of a semaphore,
-// and 0 for other queues. After a reduction it counts no more than fit into the new size: who had
-// been granted a permit before has it all the same, but nothing in etcd tells it from one who waits.
-func Owning(entries []Entry, size int64) int {
-	owning, sum := 0, int64(0)
+// owning returns how many of the entries, which are in order, own. The size is that of a semaphore, or 0.
+func owning(entries []Entry, size int64) (n int) {
+	left := size
 	for i, e := range entries {
 		if size > 0 && e.Mode == permit {
-			weight := max(e.Weight, 1)
-			if weight > size-sum { // compared like this, nothing overflows
+			if left -= max(e.Weight, 1); left < 0 {
 				break
 			}
-			sum += weight
-		} else if i > 0 && (!entries[0].Shares() || e.Mode != Shared) {
+		} else if first := entries[0]; i > 0 && (e.Mode != Shared || first.Mode != Shared && !isMarked(first.Value)) {
 			break
 		}
-		owning++
+		n++
 		if size > 0 && e.Mode != permit {
 			break // takes all there is
 		}
 	}
-	return owning
+	return n
+}
+
+// withSession runs attempt with a live session, and again with the next one if
+// that turns out to be lost. A source that has no next one says so.
+func withSession(ctx context.Context, source session.Source, attempt func(*session.Session) (*Ticket, error)) (*Ticket, error) {
+	needContext(ctx)
+	if source == nil {
+		panic("etcdlock: a queue needs a session source, and is made with New")
+	}
+	for {
+		s, err := source.Session(ctx)
+		if err == nil {
+			err = ctx.Err() // nothing has been sent, nothing is to be cleaned up
+		}
+		if err != nil {
+			return nil, err
+		}
+		t, err := attempt(s)
+		switch {
+		case err == nil:
+			return t, nil
+		case !errors.Is(err, session.ErrLost):
+			return nil, err
+		}
+	}
+}
+
+func needContext(ctx context.Context) {
+	if ctx == nil {
+		panic("etcdlock: nil context")
+	}
+}
+
+func (q *Queue) failed(err error) error {
+	if err != nil {
+		return fmt.Errorf("queue %s: %w", q.space, denied(q.source, err, q.space))
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -27,15 +28,20 @@ func read(ctx context.Context, s *session.Session, reads ...clientv3.Op) (lists 
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, part := range answer.Responses {
-		r := part.GetResponseRange()
-		lists = append(lists, list{entriesOf(r.Kvs), r.More, r.Count})
+	return listsOf(answer.Responses), answer.Header.Revision, nil
+}
+
+func listsOf(responses []*etcdserverpb.ResponseOp) []list {
+	lists := make([]list, len(responses))
+	for i, response := range responses {
+		r := response.GetResponseRange()
+		lists[i] = list{entriesOf(r.Kvs), r.More, r.Count}
 	}
-	return lists, answer.Header.Revision, nil
+	return lists
 }
 
 // readEach asks several questions, of a few reads each, as many in a request as etcd lets a transaction carry.
-// What answer is told of each, in order, was true at one revision.
+// It calls answer for each, in order, with what was true at one revision.
 func readEach(ctx context.Context, s *session.Session, questions [][]clientv3.Op, answer func(i int, lists []list, revision int64)) error {
 	room := maxOperations
 	for next := 0; next < len(questions); {
@@ -71,23 +77,18 @@ func entriesOf(kvs []*mvccpb.KeyValue) []entry {
 
 // contains reports whether the list has that very ticket, marked or not as it was.
 func (l list) contains(e entry) bool {
-	for _, other := range l.entries {
-		if other == e {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(l.entries, e)
 }
 
-// present reports whether e is there, as it was, at a revision that is not below least.
-func (t *Ticket) present(ctx context.Context, e entry, least int64) (there bool, at int64, err error) {
+// present reports whether e is there, as it was, at minRevision or later.
+func (p *part) present(ctx context.Context, e entry, minRevision int64) (there bool, at int64, err error) {
 	for _, local := range []bool{true, false} {
-		lists, revision, err := read(ctx, t.session, clientv3.OpGet(e.key, t.mode.readOptions(local)...))
+		lists, revision, err := read(ctx, p.session, clientv3.OpGet(e.key, p.mode.readOptions(local)...))
 		if err != nil {
 			return false, 0, err
 		}
 		there, at = lists[0].contains(e), revision
-		if at >= least {
+		if at >= minRevision {
 			break
 		}
 	}

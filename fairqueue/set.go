@@ -7,47 +7,48 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// writing is what is known of a ticket's value in etcd, once somebody has replaced it.
+// writing is what is known of a key's value in etcd, once it has been replaced.
 type writing struct {
-	turn chan struct{} // taken by the one who writes, and who may use the rest
+	turn chan struct{} // full while a call writes, which may use the rest
 	last int64         // revision of the last write, as far as known
 }
 
-func (t *Ticket) writing() *writing {
-	if t.wrote.Load() == nil {
-		t.wrote.CompareAndSwap(nil, &writing{turn: make(chan struct{}, 1), last: t.me.revision})
+func (p *part) writing() *writing {
+	if p.wrote.Load() == nil {
+		p.wrote.CompareAndSwap(nil, &writing{turn: make(chan struct{}, 1), last: p.me.revision})
 	}
-	return t.wrote.Load()
+	return p.wrote.Load()
 }
 
-// Set replaces the ticket's value, if it is still there: one round trip, one raft entry.
+// Set replaces the value of the ticket's key, if it is still there: one round trip, one raft entry.
 // Its place in line and its token stay. If the ticket is gone, the error wraps [ErrGone]; if the value has
 // more than 1 MiB, it is [ErrTooLarge]. If ctx ends
 // before etcd answers, the value may have been replaced or not, or may yet be, but no more once a later
-// Set has returned nil. Calls at a time take turns. It is meant for candidates: that of an exclusive
-// ticket must not begin with {"mark":, which is how owners tell others something.
+// Set has returned nil. Concurrent calls take turns. It is meant for candidates: the value of an exclusive
+// ticket must not begin with {"mark":, which is how an owner says that it shares.
 func (t *Ticket) Set(ctx context.Context, value string) error {
-	return t.failed(t.set(ctx, value))
+	return t.failed(t.first().set(ctx, value))
 }
 
-func (t *Ticket) set(ctx context.Context, value string) error {
+// set replaces only the value that it knows of. An attempt that arrives late replaces nothing newer, nor takes the key
+// back from the lease that ReleaseAfter has moved it to.
+func (p *part) set(ctx context.Context, value string) error {
 	if err := checkValue(value); err != nil {
 		return err
 	}
-	w := t.writing()
+	w := p.writing()
 	select {
 	case w.turn <- struct{}{}:
 		defer func() { <-w.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	put := clientv3.OpPut(t.me.key, value, clientv3.WithLease(t.session.Lease()))
+	put := clientv3.OpPut(p.me.key, value, clientv3.WithLease(p.session.Lease()))
 	for {
-		// Not only on the ticket: an attempt that comes late must not undo what was written since.
-		condition := clientv3.Compare(clientv3.ModRevision(t.me.key), "=", w.last)
+		unchanged := clientv3.Compare(clientv3.ModRevision(p.me.key), "=", w.last)
 		var answer *clientv3.TxnResponse
-		err := t.session.Link().Call(ctx, func(ctx context.Context) (err error) {
-			answer, err = t.session.Client().Txn(ctx).If(condition).Then(put).Else(own([]*Ticket{t})...).Commit()
+		err := p.link().Call(ctx, func(ctx context.Context) (err error) {
+			answer, err = p.session.Client().Txn(ctx).If(unchanged).Then(put).Else(clientv3.OpGet(p.me.key)).Commit()
 			return err
 		})
 		switch {
@@ -58,11 +59,11 @@ func (t *Ticket) set(ctx context.Context, value string) error {
 			return nil
 		}
 		own := answer.Responses[0].GetResponseRange().Kvs
-		if len(own) == 0 || own[0].CreateRevision != t.me.revision || t.left.Load() {
-			return ErrGone // or given up by Linger, which is not to be undone
+		if len(own) == 0 || own[0].CreateRevision != p.me.revision || p.left.Load() {
+			return ErrGone // or given up by ReleaseAfter, which is not to be undone
 		}
 		w.last = own[0].ModRevision
-		if string(own[0].Value) == value && clientv3.LeaseID(own[0].Lease) == t.session.Lease() {
+		if string(own[0].Value) == value && clientv3.LeaseID(own[0].Lease) == p.session.Lease() {
 			return nil // by an attempt whose answer was lost
 		}
 	}
@@ -70,14 +71,15 @@ func (t *Ticket) set(ctx context.Context, value string) error {
 
 // Share lets shared tickets own together with this exclusive one, which must have been
 // granted, as if it were shared itself: those that stand right behind it are granted, with
-// no gap in which somebody else could own. It is for good. Costs and errors are those of
-// Set. Other modes than [Exclusive] panic.
+// no gap in which another ticket could own. It cannot be undone. Costs and errors are those of
+// Set. Tickets of other modes than [Exclusive], or of several keys, panic.
 func (t *Ticket) Share(ctx context.Context) error {
-	if t.mode != Exclusive {
+	p := t.first()
+	if p.mode != Exclusive || len(t.parts) > 1 {
 		panic("fairqueue: only exclusive tickets can be made shared")
 	}
-	t.marked.Store(true) // or may be, if the answer is lost
-	return t.Set(ctx, t.markedValue())
+	p.shares.Store(true) // or may be, if the answer is lost
+	return t.Set(ctx, p.markedValue())
 }
 
-func (t *Ticket) markedValue() string { return markedShared + strings.TrimPrefix(t.value, "{") }
+func (p *part) markedValue() string { return markedShared + strings.TrimPrefix(p.value, "{") }

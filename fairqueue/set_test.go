@@ -22,7 +22,7 @@ type leading struct {
 func newLeading(t *testing.T) *leading {
 	c := embedtest.Start(t)
 	q := fairqueue.New(open(t, c.Client(t)), "q")
-	return &leading{c, q, joinCandidate(t, q, "old")}
+	return &leading{c, q, joinCandidate(t, q, "old", 0)}
 }
 
 func (l *leading) value(t *testing.T) string {
@@ -134,7 +134,7 @@ func TestASetDoesNotUndoLingering(t *testing.T) {
 	held := l.c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	set := background(t, func() error { return l.Set(within(t, patience), "new") })
 	require.NoError(t, held.Wait(within(t, patience)))
-	require.NoError(t, l.Linger(within(t, patience), never))
+	require.NoError(t, l.ReleaseAfter(within(t, patience), never))
 	held.Heal()
 	require.ErrorIs(t, result(t, set), fairqueue.ErrGone)
 	require.NotEqual(t, l.Session().Lease(), entriesOf(t, l.queue)[0].Lease)

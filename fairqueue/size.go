@@ -16,8 +16,8 @@ import (
 )
 
 // The size of a semaphore is in the name of a key, so that its change is a deletion, which
-// one who watches for deletions of tickets sees as well. The key has no lease: the size is
-// agreed on until it is changed, whoever comes and goes. No escaped name has an exclamation
+// a watch for deletions of tickets sees as well. The key has no lease: the size is
+// agreed on until it is changed, whatever tickets come and go. No escaped name has an exclamation
 // mark, so no queue below this one lies in the folder.
 const sizeFolder = "!size"
 
@@ -91,7 +91,7 @@ func (q *Queue) agree(kvs []*mvccpb.KeyValue, size int64) error {
 		switch {
 		case agreed != size && (err != nil || !slices.Contains(a.Replaced, size)):
 			return &SizeError{Asked: size, Agreed: agreed}
-		case err == nil && a.Slots != q.numbered:
+		case err == nil && a.Slots != q.slots:
 			return &SizeError{Asked: size, Agreed: agreed, Slots: true}
 		}
 	}
@@ -108,8 +108,8 @@ func (q *Queue) Resize(ctx context.Context, size int64) error {
 	if size <= 0 {
 		panic("etcdlock: the size of a semaphore must be positive")
 	}
-	_, err := withSession(ctx, q.source, func(s *session.Session) (done struct{}, err error) {
-		return done, q.setSize(ctx, s, size, false)
+	_, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
+		return nil, q.setSize(ctx, s, size, false)
 	})
 	return q.failed(err)
 }
@@ -131,7 +131,7 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 	if err != nil {
 		return false, err
 	}
-	a := agreement{Slots: q.numbered}
+	a := agreement{Slots: q.slots}
 	var deletes []clientv3.Op
 	conditions := []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(folder.first), "<", old.Header.Revision+1).WithRange(folder.end),

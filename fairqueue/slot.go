@@ -3,6 +3,7 @@ package fairqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -16,38 +17,40 @@ import (
 // the slots back as well. No escaped name has an exclamation mark.
 const slotFolder = "!/slot/"
 
-// TakeSlot gives a granted ticket for one permit a number, from 0 to the semaphore's size - 1,
-// that no other has at the same time: the lowest one free. The number is a place in a
-// queue of its own; both tickets together are the group, of which the slot is the first, since
+func (q *Queue) slotSpace() space {
+	return space(strings.TrimSuffix(string(q.space), "/") + slotFolder)
+}
+
+// takeSlot gives a granted permit a number, from 0 to the semaphore's size - 1, that no other permit has at
+// the same time: the lowest one that is free. A number is a queue of its own, and its key becomes the first of the ticket, since
 // its revisions rise from one owner of the number to the next. One read and one transaction;
-// again if somebody else takes the number meanwhile, and, with pauses, while none is free because
-// one who has lost its permit is still being removed. On an error t is given up.
-func (t *Ticket) TakeSlot(ctx context.Context) (both *Group, number int, err error) {
+// again if another permit takes the number meanwhile, and, with pauses, while none is free because
+// a lost permit is still being removed.
+func (t *Ticket) takeSlot(ctx context.Context) error {
+	p := t.first()
 	for failures := 0; ; failures++ {
-		both, number, err = t.trySlot(ctx)
+		slot, number, err := p.trySlot(ctx)
 		switch {
 		case err == nil:
-			return both, number, nil
+			t.parts, t.want, t.slot = []*part{slot, p}, 2, number
+			return nil
 		case !errors.Is(err, ErrBusy):
-			t.abandon()
-			return nil, 0, t.failed(denied(t.session, err, t.queue.slots()))
+			return fmt.Errorf("slot: %w", denied(p.session, err, p.queue.slotSpace()))
 		}
 		timer := time.NewTimer(request.Jitter(min(firstPause<<min(failures, 10), longPause) / 4))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-		case <-t.session.Done():
+		case <-p.session.Done():
 		}
 		timer.Stop()
 	}
 }
 
-func (q *Queue) slots() space { return space(strings.TrimSuffix(string(q.space), "/") + slotFolder) }
-
-func (t *Ticket) trySlot(ctx context.Context) (*Group, int, error) {
-	prefix := string(t.queue.slots())
-	sizes := t.queue.space.sizes().all()
-	lists, _, err := read(ctx, t.session,
+func (p *part) trySlot(ctx context.Context) (slot *part, number int, err error) {
+	prefix := string(p.queue.slotSpace())
+	sizes := p.queue.space.sizes().all()
+	lists, _, err := read(ctx, p.session,
 		clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()),
 		clientv3.OpGet(sizes.first, clientv3.WithRange(sizes.end), clientv3.WithKeysOnly()))
 	if err != nil {
@@ -58,17 +61,13 @@ func (t *Ticket) trySlot(ctx context.Context) (*Group, int, error) {
 		number, _, _ := strings.Cut(strings.TrimPrefix(e.key, prefix), "/")
 		used[number] = true
 	}
-	number := 0
 	for used[strconv.Itoa(number)] {
 		number++
 	}
-	if size := t.queue.space.sizeIn(lists[1].entries, t.permit.size); int64(number) >= size {
-		return nil, 0, ErrBusy // somebody's who has left it is still being removed
+	if size := p.queue.space.sizeIn(lists[1].entries, p.strategy.(*permits).size); int64(number) >= size {
+		return nil, 0, ErrBusy // that of a lost permit is still being removed
 	}
-	places := []Place{{t.queue.in(space(prefix + strconv.Itoa(number) + "/")), Exclusive}}
-	tickets, err := takeFree(ctx, t.session, places, []int{0}, true, joinOptions{})
-	if err != nil {
-		return nil, 0, err
-	}
-	return &Group{tickets: append(tickets, t), want: 2}, number, nil
+	q := p.queue.in(space(prefix + strconv.Itoa(number) + "/"))
+	slot = q.newPart(p.session, Exclusive, "", 0)
+	return slot, number, takeFree(ctx, []*part{slot}, true)
 }

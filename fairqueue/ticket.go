@@ -2,114 +2,98 @@ package fairqueue
 
 import (
 	"context"
-	"sync/atomic"
+	"fmt"
+	"slices"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
-// Ticket is one place in a queue. Its methods are safe for concurrent use, but Wait,
-// which is to be called once, and before Share, Set and PassTo.
+// Ticket is a place in line: a key in one queue, or one in each of several, all created at one
+// revision. Its methods are safe for concurrent use, except Wait, which is to be called once and
+// before Share, Set and PassTo.
 type Ticket struct {
-	queue   *Queue
-	session *session.Session
-	mode    Mode
-	slot    int
-	place   int // index among several that were asked for
-	me      entry
-	value   string // as created
-
-	// unanswered counts the requests to create the key that were sent and may still
-	// be under way: one may arrive when the ticket has long been given up.
-	unanswered int
-	epoch      *link.Epoch // in which they were sent
-
-	// What the last answer said, for Wait only.
-	verdict verdict
-	nearest entry     // that blocks, if blocked
-	seen    int64     // revision of the answer
-	length  int64     // of the queue, at the last look or about
-	quiet   int       // how often there was no news
-	marking bool      // in etcd, that it owns, has been tried
-	others  []*Ticket // of the same group: the loss of any is the loss of all
-	permit  *permitState
-
-	left   atomic.Bool
-	marked atomic.Bool // by Share
-	wrote  atomic.Pointer[writing]
+	parts []*part
+	// want is how many of the parts Wait waits for. It gives up the others.
+	want   int
+	places []Place // that JoinAny may choose from
+	slot   int     // -1: none
 }
 
-// Key returns the ticket's key in etcd.
-func (t *Ticket) Key() string { return t.me.key }
+// newTicket is for parts that are all wanted.
+func newTicket(parts ...*part) *Ticket { return &Ticket{parts: parts, want: len(parts), slot: -1} }
 
-// Revision returns the ticket's create revision: its place in line, and its
-// fencing token, since it rises strictly from one owner to the next.
-func (t *Ticket) Revision() int64 { return t.me.revision }
+// Key returns the ticket's key in etcd; of several, the first.
+func (t *Ticket) Key() string { return t.first().me.key }
 
-// Mode returns with whom the ticket can own together.
-func (t *Ticket) Mode() Mode { return t.mode }
+// Revision returns the create revision of the ticket's keys: its place in line, and its fencing
+// token, which rises strictly from one owner to the next. A permit with a slot has the token of the slot,
+// and 0 before Wait has returned.
+func (t *Ticket) Revision() int64 {
+	if p := t.first(); p.mode != permit || !p.queue.slots {
+		return p.me.revision
+	}
+	return 0
+}
 
 // Session returns the session that the ticket is bound to.
-func (t *Ticket) Session() *session.Session { return t.session }
+func (t *Ticket) Session() *session.Session { return t.first().session }
 
-// Granted reports whether Wait has nothing to wait for. It is for the time between
+// Guards returns one comparison for every key. In a transaction they hold only while the ticket exists.
+func (t *Ticket) Guards() []clientv3.Cmp { return guardsOf(t.parts) }
+
+// Granted reports whether Wait is going to return without waiting. It is for the time between
 // joining and Wait, and makes no request.
-func (t *Ticket) Granted() bool { return t.verdict == granted }
+func (t *Ticket) Granted() bool {
+	return len(t.parts) == t.want && !slices.ContainsFunc(t.parts, func(p *part) bool { return p.verdict != granted })
+}
+
+// Chosen returns the indices of the places in which the ticket has keys, in ascending order.
+func (t *Ticket) Chosen() []int {
+	chosen := make([]int, len(t.parts))
+	for i, p := range t.parts {
+		chosen[i] = p.place
+	}
+	slices.Sort(chosen)
+	return chosen
+}
+
+// Slot returns the number that Wait has given to a permit ([WithSlots]), and -1 for other tickets.
+func (t *Ticket) Slot() int { return t.slot }
 
 // Left reports whether the ticket has been given up, by Leave or because a call failed.
-func (t *Ticket) Left() bool { return t.left.Load() }
-
-// Guard returns a comparison that makes an etcd transaction take effect only if
-// the ticket still exists at that moment.
-func (t *Ticket) Guard() clientv3.Cmp {
-	return createdAt(t.me.key, t.me.revision)
-}
-
-// createdAt is clientv3.Compare without its copy of the comparison, which costs more than the rest.
-func createdAt(key string, revision int64) clientv3.Cmp {
-	c := clientv3.CreateRevision(key)
-	c.GetCompare().Result = etcdserverpb.Compare_EQUAL
-	c.GetCompare().TargetUnion = &etcdserverpb.Compare_CreateRevision{CreateRevision: revision}
-	return c
-}
-
-// Guards returns the guard alone, as [Group.Guards] does those of several.
-func (t *Ticket) Guards() []clientv3.Cmp { return []clientv3.Cmp{t.Guard()} }
+func (t *Ticket) Left() bool { return t.first().left.Load() }
 
 // Leave gives the ticket up, granted or not: one round trip, one raft entry. Only
 // the first call does anything; later ones return nil.
 //
-// If the ticket was gone already, the error wraps [session.ErrLost] (or
+// If the ticket was gone already, or one of its keys was, the error wraps [session.ErrLost] (or
 // [session.ErrClosed], if its session was closed first): what it protected may
 // not have been protected to the end. If etcd does not answer before ctx ends, the
 // error wraps ctx's and the session goes on removing the ticket in the background.
 // Even if ctx is over, or ends at once, etcd gets a quarter of a second.
 func (t *Ticket) Leave(ctx context.Context) error {
-	return t.failed(leave(ctx, []*Ticket{t}))
+	return t.failed(leave(ctx, t.parts))
 }
 
-// abandon gives the ticket up without waiting for that.
-func (t *Ticket) abandon() {
-	if !t.left.Swap(true) {
-		t.discard()
+// Abandon gives the ticket up in the background. A ticket of several keys that has lost one of them is
+// of no use, and would keep others waiting.
+func (t *Ticket) Abandon() { abandon(t.parts) }
+
+func (t *Ticket) first() *part { return t.parts[0] }
+
+func (t *Ticket) failed(err error) error {
+	if err == nil {
+		return nil
 	}
-}
-
-// discard leaves it to the session to remove the key.
-func (t *Ticket) discard() {
-	t.session.Link().Discard(t.me.key, t.me.revision, t.forget)
-}
-
-// forget is for a key that is known to be gone, or never to have been. Its name is free again, unless a
-// request that creates it may still arrive.
-func (t *Ticket) forget() {
-	free := func() { t.session.Link().Free(string(t.queue.space), t.slot) }
-	if t.unanswered > 0 {
-		t.epoch.Doubt(t.me.key, free)
-		return
+	spaces := make([]space, len(t.parts))
+	for i, p := range t.parts {
+		spaces[i] = p.queue.space
 	}
-	free()
+	and := ""
+	if more := len(t.parts) - 1; more > 0 {
+		and = fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("ticket %s%s: %w", t.Key(), and, denied(t.Session(), err, spaces...))
 }

@@ -8,70 +8,95 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
-// tryTogether takes tickets in n of the places, all granted at one revision, or returns
-// ErrBusy.
-func tryTogether(ctx context.Context, s *session.Session, places []Place, n int, o joinOptions) ([]*Ticket, error) {
+// try takes a ticket in n of the places, all granted at one revision, or returns ErrBusy.
+func try(ctx context.Context, s *session.Session, places []Place, n int) (*Ticket, error) {
 	for {
-		free, plain, err := freePlaces(ctx, s, places)
+		free, empty, err := freePlaces(ctx, s, places)
 		if err != nil {
 			return nil, err
 		}
 		if len(free) < n {
 			return nil, ErrBusy
 		}
-		if n < len(places) { // so that those who come together do not all take the first
+		if n < len(places) { // so that calls at the same time do not all take the first
 			rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
 		}
-		tickets, err := takeFree(ctx, s, places, free[:n], plain, o)
-		if n < len(places) && errors.Is(err, ErrBusy) {
-			continue // somebody was faster at one of them; others may be free
+		parts := make([]*part, n)
+		for i, index := range free[:n] {
+			parts[i] = places[index].newPart(s, index)
 		}
-		return tickets, err
+		err = takeFree(ctx, parts, empty)
+		switch {
+		case err == nil:
+			return newTicket(parts...), nil
+		case n == len(places) || !errors.Is(err, ErrBusy):
+			return nil, err
+		}
+		// Another call was faster at one of them. Others may be free.
 	}
 }
 
-// takeFree takes tickets in the places of the given indices if they are still free.
-func takeFree(ctx context.Context, s *session.Session, places []Place, free []int, plain bool, o joinOptions) ([]*Ticket, error) {
-	tickets := make([]*Ticket, len(free))
-	then := make([]clientv3.Op, len(free))
-	var conditions []clientv3.Cmp
-	for i, index := range free {
-		t := places[index].Queue.newTicket(s, places[index].Mode, o)
-		t.place = index
-		tickets[i], then[i] = t, t.put()
-		if t.mode == Shared { // others' keys are where nothing must be
-			conditions = append(conditions, t.absent())
+// takeFree creates the keys of parts if nothing is in the way. If the places are known to be empty, that they still are is a condition.
+func takeFree(ctx context.Context, parts []*part, empty bool) error {
+	creation := creation(parts, nil)
+	creation.If = nil
+	for _, p := range parts {
+		if p.mode == Shared { // foreign keys are where nothing must be
+			creation.If = append(creation.If, p.absent())
 		}
-		for _, span := range t.queue.space.blocking(t.mode) {
-			conditions = append(conditions, span.vacant())
+		for _, span := range p.queue.space.blocking(p.mode) {
+			creation.If = append(creation.If, span.vacant())
 		}
 	}
-	if !plain || len(conditions) > maxPlaces {
-		return joinOrLeave(ctx, tickets)
+	if !empty || len(creation.If) > maxPlaces {
+		return joinOrLeave(ctx, parts)
 	}
-	_, _, _, err := create(ctx, tickets, true, link.Transaction{If: conditions, Then: then})
-	if len(conditions) > len(tickets) && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
-		rename(tickets)
-		return joinOrLeave(ctx, tickets)
+	_, _, err := create(ctx, parts, true, creation)
+	if len(creation.If) > len(parts) && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
+		rename(parts)
+		return joinOrLeave(ctx, parts)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, t := range tickets {
-		t.verdict = granted
+	for _, p := range parts {
+		p.verdict = granted
 	}
-	return tickets, nil
+	return nil
 }
 
-// freePlaces lists the places in which nothing is in the way. Plain is false if there are
-// keys there nevertheless: of other queues below the prefix, which happens only with raw
-// prefixes, or of an owner who shares. Then that the place stays empty cannot be a condition.
-func freePlaces(ctx context.Context, s *session.Session, places []Place) (free []int, plain bool, err error) {
-	plain = true
+// joinOrLeave is for places that cannot be required to stay empty. Only if
+// another ticket comes in between does it write for nothing.
+func joinOrLeave(ctx context.Context, parts []*part) error {
+	if err := enqueue(ctx, parts); err != nil {
+		return err
+	}
+	free := true
+	for _, p := range parts {
+		if p.verdict == askFurther {
+			if err := p.strategy.look(ctx, p, wakeup{revision: p.me.revision}); err != nil {
+				abandon(parts)
+				return err
+			}
+		}
+		free = free && p.verdict == granted
+	}
+	if free {
+		return nil
+	}
+	if err := leave(ctx, parts); err != nil {
+		return err
+	}
+	return ErrBusy
+}
+
+// freePlaces lists the places in which nothing is in the way. They are not empty if there are keys nevertheless: of
+// other queues below the prefix, which happens only with raw prefixes, or of an owner that shares.
+func freePlaces(ctx context.Context, s *session.Session, places []Place) (free []int, empty bool, err error) {
+	empty = true
 	unsure := make([]int, len(places))
 	for i := range places {
 		unsure[i] = i
@@ -85,14 +110,14 @@ func freePlaces(ctx context.Context, s *session.Session, places []Place) (free [
 		}
 		err := readEach(ctx, s, questions, func(i int, lists []list, _ int64) {
 			index := asked[i]
-			switch state := places[index].state(lists); {
-			case state == taken:
-			case state == empty:
+			switch taken, keys := places[index].taken(lists); {
+			case taken:
+			case !keys:
 				free = append(free, index)
 			case limit > 0:
-				unsure = append(unsure, index) // who knows what is behind
+				unsure = append(unsure, index) // something behind what was read may be in the way
 			default:
-				plain = false
+				empty = false
 				free = append(free, index)
 			}
 		})
@@ -100,17 +125,8 @@ func freePlaces(ctx context.Context, s *session.Session, places []Place) (free [
 			return nil, false, err
 		}
 	}
-	return free, plain, nil
+	return free, empty, nil
 }
-
-// placeState is what a read tells of a place.
-type placeState int
-
-const (
-	empty     placeState = iota + 1
-	taken                // by one who is in the way
-	inhabited            // only by what is not, as far as the answer goes
-)
 
 // question reads up to limit keys of each span in which something may be in the way.
 func (p Place) question(limit int64) (reads []clientv3.Op) {
@@ -121,41 +137,15 @@ func (p Place) question(limit int64) (reads []clientv3.Op) {
 	return reads
 }
 
-// state is what the answer to that tells.
-func (p Place) state(lists []list) placeState {
-	state := empty
+// taken reports whether the answer to that has a ticket that is in the way, and whether it has any keys.
+func (p Place) taken(lists []list) (taken, keys bool) {
 	for _, l := range lists {
 		for _, e := range l.entries {
 			if p.Queue.space.blocks(e, p.Mode) {
-				return taken
+				return true, true
 			}
-			state = inhabited
+			keys = true
 		}
 	}
-	return state
-}
-
-// joinOrLeave tries where it cannot be a condition that nothing is in the way. Only if
-// somebody comes in between does it write for nothing.
-func joinOrLeave(ctx context.Context, tickets []*Ticket) ([]*Ticket, error) {
-	if err := joinTogether(ctx, tickets); err != nil {
-		return nil, err
-	}
-	all := true
-	for _, t := range tickets {
-		if t.verdict == askFurther {
-			if err := t.look(ctx, t.me.revision); err != nil {
-				abandon(tickets)
-				return nil, err
-			}
-		}
-		all = all && t.verdict == granted
-	}
-	if all {
-		return tickets, nil
-	}
-	if err := leave(ctx, tickets); err != nil {
-		return nil, err
-	}
-	return nil, ErrBusy
+	return false, keys
 }

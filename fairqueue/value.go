@@ -16,7 +16,7 @@ const (
 	longestProgram = 64
 )
 
-// ErrTooLarge is returned for a candidate's value of more than 1 MiB ([WithValue], [Ticket.Set]), and by whatever
+// ErrTooLarge is returned for a candidate's value of more than 1 MiB ([Queue.JoinCandidate], [Ticket.Set]), and by whatever
 // joins a queue that has a label of more than 512 bytes ([WithLabel]). The error says how much is allowed.
 // Nothing was sent. Store a large value elsewhere, and where it is in the ticket.
 var ErrTooLarge = errors.New("etcdlock: too large")
@@ -30,12 +30,12 @@ func checkSize(what string, size, limit int) error {
 
 func checkValue(value string) error { return checkSize("a value", len(value), largestValue) }
 
-// admit refuses what a ticket of q with mode m could not have in it.
-func (q *Queue) admit(m Mode, o joinOptions) error {
-	if q.err == nil && m == Candidate {
-		return checkValue(o.value)
+// admit refuses what a ticket of q could not have in it.
+func (q *Queue) admit(value string) error {
+	if q.err != nil {
+		return q.err
 	}
-	return q.err
+	return checkValue(value)
 }
 
 // cut shortens s to limit bytes, and leaves no half of a character.

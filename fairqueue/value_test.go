@@ -24,18 +24,13 @@ func TestAValueAboveTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	client := c.Client(t)
 	q := fairqueue.New(open(t, client), "q")
 	tooLarge := strings.Repeat("v", largestValue+1)
-	ticket, err := q.Join(within(t, patience), fairqueue.Candidate, fairqueue.WithValue("small"))
+	ticket, err := q.JoinCandidate(within(t, patience), "small", 0)
 	require.NoError(t, err)
-	other := fairqueue.New(open(t, client), "other")
 
 	before := c.Calls("Txn")
 	for name, call := range map[string]func(context.Context) error{
 		"join": func(ctx context.Context) error {
-			_, err := q.Join(ctx, fairqueue.Candidate, fairqueue.WithValue(tooLarge))
-			return err
-		},
-		"try": func(ctx context.Context) error {
-			_, err := other.TryJoin(ctx, fairqueue.Candidate, fairqueue.WithValue(tooLarge))
+			_, err := q.JoinCandidate(ctx, tooLarge, 0)
 			return err
 		},
 		"set": func(ctx context.Context) error { return ticket.Set(ctx, tooLarge) },
@@ -48,11 +43,6 @@ func TestAValueAboveTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	require.Equal(t, []string{ticket.Key()}, keysUnder(t, client, "q"))
 	require.NoError(t, ticket.Set(within(t, patience), "still there"))
 	leave(t, ticket)
-
-	// Modes that ignore the value do not judge it.
-	plain, err := q.Join(within(t, patience), fairqueue.Exclusive, fairqueue.WithValue(tooLarge))
-	require.NoError(t, err)
-	leave(t, plain)
 }
 
 func TestTheLargestValueFitsIntoARequest(t *testing.T) {
@@ -60,16 +50,11 @@ func TestTheLargestValueFitsIntoARequest(t *testing.T) {
 	c := embedtest.Start(t)
 	q := fairqueue.New(open(t, c.Client(t)), "q")
 	first, second := strings.Repeat("v", largestValue), strings.Repeat("w", largestValue)
-	for _, join := range []func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error){q.Join, q.TryJoin} {
-		ticket, err := join(within(t, patience), fairqueue.Candidate, fairqueue.WithValue(first))
-		require.NoError(t, err)
-		require.NoError(t, ticket.Wait(within(t, patience)))
-		require.NoError(t, ticket.Set(within(t, patience), second))
-		entries, err := q.Entries(within(t, patience))
-		require.NoError(t, err)
-		require.Equal(t, second, string(entries[0].Value))
-		leave(t, ticket)
-	}
+	ticket := joinCandidate(t, q, first, 0)
+	require.NoError(t, ticket.Wait(within(t, patience)))
+	require.NoError(t, ticket.Set(within(t, patience), second))
+	require.Equal(t, second, string(entriesOf(t, q)[0].Value))
+	leave(t, ticket)
 }
 
 func TestALabelAboveTheLimitIsRefusedByEveryJoin(t *testing.T) {
@@ -116,14 +101,14 @@ func TestTheLargestGroupFitsIntoARequest(t *testing.T) {
 		prefix := strings.Repeat("n", 512) + "/" + strings.Repeat("%2F", 511) + fmt.Sprintf("%03d", i)
 		all[i] = fairqueue.Place{Queue: fairqueue.New(s, prefix, fairqueue.WithLabel(label)), Mode: fairqueue.Exclusive}
 	}
-	for name, join := range map[string]func() (*fairqueue.Group, error){
-		"join": func() (*fairqueue.Group, error) { return fairqueue.JoinAll(within(t, patience), s, all...) },
-		"try":  func() (*fairqueue.Group, error) { return fairqueue.TryAny(within(t, patience), s, len(all), all...) },
+	for name, join := range map[string]func() (*fairqueue.Ticket, error){
+		"join": func() (*fairqueue.Ticket, error) { return fairqueue.JoinAll(within(t, patience), s, all...) },
+		"try":  func() (*fairqueue.Ticket, error) { return fairqueue.TryAny(within(t, patience), s, len(all), all...) },
 	} {
 		g, err := join()
 		require.NoError(t, err, name)
 		require.NoError(t, g.Wait(within(t, patience)), name)
-		require.NoError(t, g.Linger(within(t, patience), 1), name)
+		require.NoError(t, g.ReleaseAfter(within(t, patience), 1), name)
 		eventually(t, "no key is left", func() bool {
 			answer, err := client.Get(within(t, patience), "nnn", clientv3.WithPrefix(), clientv3.WithCountOnly())
 			return err == nil && answer.Count == 0

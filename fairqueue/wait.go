@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -10,200 +11,219 @@ import (
 )
 
 // ErrGone says that a ticket is not there any more although its session, as far as can be
-// known, is alive: somebody removed it, or it was passed over. It wraps
-// [session.ErrLost]. To be in line again, join again.
+// known, is alive: it was removed, or passed over. It wraps [session.ErrLost]. To be in line again, join again.
 var ErrGone = fmt.Errorf("%w: the ticket is not there any more", session.ErrLost)
 
-// Wait waits until the ticket is granted. If it returns an error, the ticket has
-// been given up, and what is left of it is removed in the background. It returns
-// promptly with ctx's error when that ends, even if the grant comes at the same
+// strategy is what a mode does in its own way.
+type strategy interface {
+	// look asks etcd how things stand with p, since or later, and records the answer in p.
+	look(ctx context.Context, p *part, since wakeup) error
+	// firstLook is look after a join whose answer did not say enough.
+	firstLook(ctx context.Context, p *part) error
+	// recheck reports whether nothing has changed for p, which is one of parts. It is cheaper than look.
+	recheck(ctx context.Context, p *part, parts []*part, minRevision int64) (unchanged bool, err error)
+	// blocker is what p has to wait for, according to the last answer.
+	blocker(p *part) blocker
+	// granted is called when p has been granted, before Wait returns.
+	granted(ctx context.Context, p *part) error
+}
+
+// Wait waits until the ticket is granted; of several keys, until as many as were asked for are granted
+// together. If it returns an error, the ticket has been given up, and what is left of it is removed in the
+// background. It returns promptly with ctx's error when that ends, even if the grant comes at the same
 // time; with [session.ErrLost] when the session or the ticket itself is lost; and
 // with etcd's error if etcd refuses (permission denied).
 //
-// Whatever happens to a watch, the network or the members of the cluster is not an
-// error: Wait looks again and goes on.
+// Failures of a watch, the network or members of the cluster are not errors: Wait retries.
+//
+// Waiting for several keys costs what it costs for each, one after the other, and one read more at
+// the end. Waiting for any takes one goroutine and one watch for each place, and a transaction. A permit with a slot takes
+// one read and one transaction more, and retries while no slot is free.
 func (t *Ticket) Wait(ctx context.Context) error {
 	needContext(ctx)
 	err := t.wait(ctx)
 	if err == nil {
-		// The grant is worth nothing to one who has stopped waiting for it, or who
-		// cannot trust its session.
-		if err = t.session.Err(); err == nil {
-			err = ctx.Err()
-		}
+		// A grant is of no use to a caller that has stopped waiting, nor with a session that may be lost.
+		err = cmp.Or(t.Session().Err(), ctx.Err())
 	}
 	if err != nil {
-		t.abandon()
+		abandon(t.parts)
 		return t.failed(err)
 	}
 	return nil
 }
 
 func (t *Ticket) wait(ctx context.Context) error {
-	w := t.watcher()
+	if t.want < len(t.parts) {
+		return t.waitForAny(ctx)
+	}
+	together := t.Granted() && t.seenTogether()
+	for _, p := range t.parts {
+		if err := p.wait(ctx, t.parts); err != nil {
+			return err
+		}
+	}
+	if !together && len(t.parts) > 1 {
+		return t.confirm(ctx)
+	}
+	if p := t.first(); p.mode == permit && p.queue.slots {
+		return t.takeSlot(ctx)
+	}
+	return nil
+}
+
+// wait waits until p, which is one of parts, is granted.
+func (p *part) wait(ctx context.Context, parts []*part) error {
+	w := &watcher{session: p.session, recheck: p.queue.recheck}
 	for {
-		switch t.verdict {
+		switch p.verdict {
 		case granted:
-			if err := t.announce(ctx); err != nil {
-				return err
-			}
-			return t.wakeNext(ctx)
+			return p.strategy.granted(ctx, p)
 		case gone:
 			return ErrGone
-		case tooHeavy:
-			return t.permit.tooHeavy()
-		case blocked, crowded:
-			before := t.nearest
-			news, err := w.await(ctx, t.obstacle(), t.seen)
+		case blocked:
+			nearest := p.nearest
+			up, err := w.await(ctx, p.strategy.blocker(p), p.seen)
 			if err != nil {
 				return err
 			}
-			if !news.changed {
-				if same, err := t.unchanged(ctx, news.revision); err != nil {
+			if !up.ended {
+				unchanged, err := p.strategy.recheck(ctx, p, parts, up.revision)
+				if err != nil {
 					return err
-				} else if same {
+				}
+				if unchanged {
 					continue
 				}
 			}
-			if news.announced > 0 {
-				err = t.succeed(ctx, news)
-			} else {
-				err = t.look(ctx, news.revision)
-			}
-			if err != nil {
+			if err := p.strategy.look(ctx, p, up); err != nil {
 				return err
 			}
-			if news.silent && (t.nearest != before || t.verdict == granted) {
-				w.mistrust() // something happened and the watch did not tell
+			if up.timedOut && (p.nearest != nearest || p.verdict == granted) {
+				w.switchStream() // the watch has missed an event
 			}
-		default: // the queue is long
-			if err := t.firstLook(ctx); err != nil {
+		default:
+			if err := p.strategy.firstLook(ctx, p); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// obstacle is what t has to wait for, according to the last answer.
-func (t *Ticket) obstacle() obstacle {
-	if t.mode == permit {
-		return t.permitObstacle()
-	}
-	before := t.nearest
-	var announced func(*clientv3.Event) int64
-	if t.mode != Shared && t.length > joinLimit {
-		announced = func(e *clientv3.Event) int64 { return t.queue.space.announced(before, e) }
-	}
-	return obstacle{
-		announced: announced,
-		length:    t.length >> min(t.quiet, 32), // it has not got longer, as far as t is concerned
-		span:      span{first: before.key},
-		puts:      t.mode == Shared,
-		ends: func(e *clientv3.Event) bool {
-			// Not an earlier key of its name.
-			return e.Kv.ModRevision > before.revision && (e.Type == clientv3.EventTypeDelete || isMarked(e.Kv.Value))
-		},
-		stands: func(ctx context.Context, least int64) (bool, int64, error) { return t.present(ctx, before, least) },
-	}
-}
+// inOrder is the strategy of tickets that are blocked by what was created before them: one by any, a shared one by any that is not
+// shared.
+type inOrder struct{}
 
-func (t *Ticket) hear(v verdict, nearest entry) { t.verdict, t.nearest = v, nearest }
-
-func (t *Ticket) learn(a answer, least int64) {
-	t.seen, t.length = a.revision, a.length
-	t.hear(t.queue.space.decide(t.me, t.mode, least, a))
-}
-
-// unchanged reports whether t and the one it waits for are both still there. Without
-// news a look is not worth its price: it reads the whole queue, and every waiter has a
-// reason to look from time to time, or when a stream of watches breaks.
-func (t *Ticket) unchanged(ctx context.Context, least int64) (bool, error) {
-	if t.mode == permit {
-		return false, nil
-	}
-	reads := []clientv3.Op{
-		clientv3.OpGet(t.me.key, t.mode.readOptions(true)...),
-		clientv3.OpGet(t.nearest.key, t.mode.readOptions(true)...),
-	}
-	questions := [][]clientv3.Op{reads}
-	for _, other := range t.others {
-		questions = append(questions, []clientv3.Op{clientv3.OpGet(other.me.key, clientv3.WithKeysOnly(), clientv3.WithSerializable())})
-	}
-	var lists []list
-	var revision int64
-	lost := false // one of the others, without which the rest is of no use
-	err := readEach(ctx, t.session, questions, func(i int, answer []list, at int64) {
-		if i == 0 {
-			lists, revision = answer, at
-		} else if at >= t.me.revision && (len(answer[0].entries) == 0 || !answer[0].entries[0].is(t.others[i-1].me)) {
-			lost = true
-		}
-	})
-	if err == nil && lost {
-		return false, ErrGone
-	}
-	if err != nil || revision < max(least, t.me.revision) || len(lists[0].entries) == 0 || !lists[0].entries[0].is(t.me) || !lists[1].contains(t.nearest) {
-		return false, err
-	}
-	t.seen = revision
-	t.quiet++
-	return true, nil
-}
-
-// look asks how things stand, at revision least or later. Any member may answer
-// (invariant 2); only if its answer is too old is the quorum asked. The sorted
-// answer is cut off behind the nearest blocker, which is enough unless keys of
-// other queues are in between.
-func (t *Ticket) look(ctx context.Context, least int64) error {
-	if t.mode == permit {
-		return t.count(ctx, least)
-	}
+// look is cut off behind the nearest blocker, which is enough unless keys of other queues are in between. Any
+// member may answer (invariant 2). Only if its answer is too old is the quorum asked.
+func (inOrder) look(ctx context.Context, p *part, since wakeup) error {
+	minRevision := max(since.revision, p.me.revision)
 	local := true
 	for _, limit := range []int64{1, 64, 0} {
 		for {
-			a, err := t.ask(ctx, limit, local)
+			a, err := p.ask(ctx, limit, local)
 			if err != nil {
 				return err
 			}
-			t.learn(a, least)
-			if t.verdict != askAgain {
+			p.learn(a, minRevision)
+			if p.verdict != askAgain {
 				break
 			}
 			if !local {
-				return t.session.Link().WentBack(max(least, t.me.revision), a.revision)
+				return p.link().WentBack(minRevision, a.revision)
 			}
 			local = false
 		}
-		if t.verdict != askFurther {
+		if p.verdict != askFurther {
 			return nil
 		}
 	}
 	panic("fairqueue: an unlimited answer was cut off")
 }
 
+// firstLook takes its turn, since a look at a long queue costs etcd much.
+func (inOrder) firstLook(ctx context.Context, p *part) error {
+	return p.link().InTurn(ctx, func() error { return p.strategy.look(ctx, p, wakeup{revision: p.me.revision}) })
+}
+
+// recheck reads the keys of p and its blocker, and whether the other parts are there. A look, which reads the whole queue, would cost too
+// much: every waiter does it from time to time, and all do when a stream of watches breaks.
+func (inOrder) recheck(ctx context.Context, p *part, parts []*part, minRevision int64) (unchanged bool, err error) {
+	questions := [][]clientv3.Op{{
+		clientv3.OpGet(p.me.key, p.mode.readOptions(true)...),
+		clientv3.OpGet(p.nearest.key, p.mode.readOptions(true)...),
+	}}
+	if len(parts) > 1 {
+		for _, other := range parts {
+			questions = append(questions, []clientv3.Op{clientv3.OpGet(other.me.key, clientv3.WithKeysOnly(), clientv3.WithSerializable())})
+		}
+	}
+	var at int64
+	lost := false
+	err = readEach(ctx, p.session, questions, func(i int, lists []list, revision int64) {
+		if i == 0 {
+			at = revision
+			unchanged = at >= max(minRevision, p.me.revision) && lists[0].contains(p.me) && lists[1].contains(p.nearest)
+		} else if revision >= p.me.revision && !lists[0].contains(parts[i-1].me) {
+			lost = true
+		}
+	})
+	if err == nil && lost {
+		err = ErrGone // without it the others are of no use
+	}
+	if err != nil || !unchanged {
+		return false, err
+	}
+	p.seen = at
+	p.rechecks++
+	return true, nil
+}
+
+func (inOrder) blocker(p *part) blocker {
+	nearest := p.nearest
+	return blocker{
+		span:   span{first: nearest.key},
+		puts:   p.mode == Shared,
+		length: p.length >> min(p.rechecks, 32), // it has not become longer ahead of p
+		endedBy: func(e *clientv3.Event) bool {
+			// Not an earlier key of that name.
+			return e.Kv.ModRevision > nearest.revision && (e.Type == clientv3.EventTypeDelete || isMarked(e.Kv.Value))
+		},
+		exists: func(ctx context.Context, minRevision int64) (bool, int64, error) {
+			return p.present(ctx, nearest, minRevision)
+		},
+	}
+}
+
+func (inOrder) granted(context.Context, *part) error { return nil }
+
+func (p *part) learn(a answer, minRevision int64) {
+	p.seen, p.length = a.revision, a.length
+	p.verdict, p.nearest = p.queue.space.decide(p.me, p.mode, minRevision, a)
+}
+
 // ask reads the ticket itself and, of each span in which something may block it,
 // the last limit keys created before it, all at one revision.
-func (t *Ticket) ask(ctx context.Context, limit int64, local bool) (answer, error) {
-	lists, revision, err := read(ctx, t.session, t.questions(limit, local)...)
+func (p *part) ask(ctx context.Context, limit int64, local bool) (answer, error) {
+	lists, revision, err := read(ctx, p.session, p.questions(limit, local)...)
 	if err != nil {
 		return answer{}, err
 	}
 	return answerOf(lists, revision), nil
 }
 
-// questions are the reads for that. An exclusive ticket lies in the one span that is asked
-// about.
-func (t *Ticket) questions(limit int64, local bool) (reads []clientv3.Op) {
-	if t.mode == Shared {
-		reads = append(reads, clientv3.OpGet(t.me.key, t.mode.readOptions(local)...))
+// questions are the reads for that. The ticket itself is in the span, unless it is shared.
+func (p *part) questions(limit int64, local bool) (reads []clientv3.Op) {
+	if p.mode == Shared {
+		reads = append(reads, clientv3.OpGet(p.me.key, p.mode.readOptions(local)...))
 	} else if limit > 0 {
 		limit++
 	}
-	for _, span := range t.queue.space.blocking(t.mode) {
-		reads = append(reads, clientv3.OpGet(span.first, append(t.mode.readOptions(local),
+	for _, span := range p.queue.space.blocking(p.mode) {
+		reads = append(reads, clientv3.OpGet(span.first, append(p.mode.readOptions(local),
 			clientv3.WithRange(span.end),
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
-			clientv3.WithMaxCreateRev(t.me.revision),
+			clientv3.WithMaxCreateRev(p.me.revision),
 			clientv3.WithLimit(limit))...))
 	}
 	return reads
@@ -214,7 +234,7 @@ func answerOf(lists []list, revision int64) answer {
 	for _, l := range lists {
 		a.length += l.count
 		a.entries = append(a.entries, l.entries...)
-		a.from = max(a.from, completeFrom(l.entries, l.more))
+		a.completeSince = max(a.completeSince, completeSince(l.entries, l.more))
 	}
 	return a
 }

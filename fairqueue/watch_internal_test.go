@@ -12,12 +12,12 @@ import (
 	"github.com/etcdlock/locks/internal/request"
 )
 
-// What comes after the end, in the same answer, is heard by nobody: a watch that told it is not kept.
-func TestTheEndOfAnObstacleIsTheLastThatWasTold(t *testing.T) {
+// Events after the end, in the same answer, are not seen: a watch that delivered them is not kept.
+func TestAWatchIsCompleteIfTheEndOfTheBlockerIsItsLastEvent(t *testing.T) {
 	deleted := func(revision int64) *clientv3.Event {
 		return &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte("q/x1-0"), ModRevision: revision}}
 	}
-	ticket := Ticket{mode: Exclusive, nearest: entry{key: "q/x1-0", revision: 5}}
+	ticket := &part{mode: Exclusive, state: state{nearest: entry{key: "q/x1-0", revision: 5}}}
 	for _, test := range []struct {
 		name   string
 		events []*clientv3.Event
@@ -31,21 +31,20 @@ func TestTheEndOfAnObstacleIsTheLastThatWasTold(t *testing.T) {
 		{"the end, and a later ticket's", []*clientv3.Event{deleted(7), deleted(9)}, 7, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			n, last := ticket.obstacle().ended(clientv3.WatchResponse{Events: test.events})
+			n, last := inOrder{}.blocker(ticket).endIn(clientv3.WatchResponse{Events: test.events})
 			require.Equal(t, test.end, n.revision)
-			require.Equal(t, test.end > 0, n.changed)
+			require.Equal(t, test.end > 0, n.ended)
 			require.Equal(t, test.last, last)
 		})
 	}
 }
 
-// Whoever means never by a time says the longest there is.
+// A caller that means never may give the longest time there is.
 func TestTheLongestRecheckIsNotAtOnce(t *testing.T) {
 	q := New(newInquiry(t).queue.source, "q", WithRecheck(math.MaxInt64))
-	w := (&Ticket{queue: q}).watcher()
 	for _, length := range []int64{0, 2000, math.MaxInt64} {
 		for range 100 {
-			require.Greater(t, request.Jitter(obstacle{length: length}.patience(w.recheck)), time.Hour)
+			require.Greater(t, request.Jitter(blocker{length: length}.patience(q.recheck)), time.Hour)
 		}
 	}
 }

@@ -5,39 +5,34 @@ import (
 	"slices"
 )
 
-// census is what is known of a queue of permits.
-type census struct {
+// permitSnapshot is what is known of a queue of permits at one revision.
+type permitSnapshot struct {
 	revision int64
 	size     int64 // how much may be granted
-	// first are tickets from the head of the queue, in order; whole says that it goes on
-	// to the asker and includes it.
+	// first are tickets from the head of the queue, in order; whole says that they reach
+	// the ticket in question and include it.
 	first []entry
 	whole bool
-	// last are the asker and, before it, others in falling order, if not whole.
+	// last are the ticket and, before it, others in falling order, if not whole.
 	last []entry
 }
 
-// censusOf makes one of all keys under the prefix. The size is the one given if they do not
-// tell it, because somebody deleted it.
-func censusOf(s space, all []entry, revision, size int64) census {
-	c := census{revision: revision, whole: true, first: all}
-	slices.SortFunc(c.first, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
-	c.size = s.sizeIn(all, size)
-	return c
+// snapshotOf makes one of all keys under the prefix. The size is the one given if they do not
+// have it, because it was removed by hand.
+func snapshotOf(s space, all []entry, revision, size int64) permitSnapshot {
+	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
+	return permitSnapshot{revision: revision, size: s.sizeIn(all, size), whole: true, first: all}
 }
 
-// reaches reports whether me would be in the census if it were there. Tickets of queues below the
+// reaches reports whether me would be in the snapshot if it were there. Tickets of queues below the
 // prefix may have its revision too, and fill the last ones.
-func (c census) reaches(me entry) bool {
+func (c permitSnapshot) reaches(me entry) bool {
 	return c.whole || len(c.last) > 0 && c.last[len(c.last)-1].revision < me.revision
 }
 
-// count tells what a census means for a ticket of the given weight: granted, blocked by its
-// predecessor, which waits itself, or crowded by those ahead, all of which may own.
-func (s space) count(me entry, weight int64, c census) (v verdict, predecessor entry, ahead []string) {
-	if weight > c.size {
-		return tooHeavy, entry{}, nil
-	}
+// decide returns what a snapshot means for a ticket of the given weight: granted, or blocked either by its
+// predecessor, which waits itself, or by those ahead, if all of them may own.
+func (c permitSnapshot) decide(s space, me entry, weight int64) (v verdict, predecessor entry, ahead []string) {
 	nearby := c.last
 	if c.whole {
 		nearby = c.first
@@ -56,25 +51,25 @@ func (s space) count(me entry, weight int64, c census) (v verdict, predecessor e
 	case !present, predecessor.key == "" && !c.whole:
 		return askFurther, entry{}, nil
 	}
-	sum := int64(0)
+	left := c.size
 	for _, e := range c.first {
 		if _, ok := s.mode(e.key); !ok || e.revision >= me.revision {
 			continue
 		}
-		ahead = append(ahead, e.key)
 		w, ok := s.weight(e.key)
-		if !ok || w > c.size-sum { // compared like this, nothing overflows
+		if !ok || w > left {
 			return blocked, predecessor, nil // it, or one before it, waits; or owns since before a reduction
 		}
-		sum += w
+		ahead = append(ahead, e.key)
+		left -= w
 	}
 	switch {
 	case !c.whole && !slices.ContainsFunc(c.first, predecessor.is):
 		return askFurther, entry{}, nil
-	case weight <= c.size-sum:
+	case weight <= left:
 		return granted, entry{}, nil
 	}
-	return crowded, entry{}, ahead
+	return blocked, entry{}, ahead
 }
 
 // weight of a ticket; one of another kind has none, and takes all there is.

@@ -1,0 +1,130 @@
+package fairqueue
+
+import (
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/session"
+)
+
+// part is one key of a ticket, in one queue.
+type part struct {
+	queue    *Queue
+	session  *session.Session
+	mode     Mode
+	strategy strategy // of the mode
+	place    int      // index among several that were asked for
+
+	name   int   // number of the key among those of the session
+	number int64 // in the key: a weight or a priority
+	me     entry
+	value  string // as created
+
+	// unanswered counts the requests to create the key that were sent and may still
+	// be in flight: one may arrive when the ticket has long been given up.
+	unanswered int
+	epoch      *link.Epoch // in which they were sent
+
+	state
+	left   atomic.Bool
+	shares atomic.Bool // Share has been called
+	wrote  atomic.Pointer[writing]
+}
+
+// state is what the last answer said. Only Wait, and the join before it, use it.
+type state struct {
+	verdict  verdict
+	nearest  entry // that blocks, if blocked
+	seen     int64 // revision of the answer
+	length   int64 // of the queue, about
+	rechecks int   // that found nothing changed
+	marked   bool  // as an owner, or tried to
+}
+
+// newPart reserves a name for a key. Whether it becomes free again is up to create.
+func (q *Queue) newPart(s *session.Session, m Mode, value string, number int64) *part {
+	name := s.Link().Claim(string(q.space))
+	p := &part{
+		queue: q, session: s, mode: m, strategy: m.strategy(), name: name, number: number, value: value,
+		me: entry{key: q.space.key(m, s.Lease(), name, number)},
+	}
+	if m != Candidate {
+		p.value = valueAt(q.owner, time.Now())
+	}
+	return p
+}
+
+func (p *part) link() *link.Link { return p.session.Link() }
+
+func (p *part) put() clientv3.Op {
+	return clientv3.OpPut(p.me.key, p.value, clientv3.WithLease(p.session.Lease()))
+}
+
+func (p *part) absent() clientv3.Cmp { return createdAt(p.me.key, 0) }
+
+// guard holds while the key exists that the ticket has created.
+func (p *part) guard() clientv3.Cmp { return createdAt(p.me.key, p.me.revision) }
+
+func guardsOf(parts []*part) []clientv3.Cmp {
+	guards := make([]clientv3.Cmp, len(parts))
+	for i, p := range parts {
+		guards[i] = p.guard()
+	}
+	return guards
+}
+
+// createdAt is clientv3.Compare without its copy of the comparison, which costs more than the rest.
+func createdAt(key string, revision int64) clientv3.Cmp {
+	c := clientv3.CreateRevision(key)
+	c.GetCompare().Result = etcdserverpb.Compare_EQUAL
+	c.GetCompare().TargetUnion = &etcdserverpb.Compare_CreateRevision{CreateRevision: revision}
+	return c
+}
+
+// readsOf reads the keys of parts. Not the keys only: since 3.7 etcd answers that without the lease.
+func readsOf(parts []*part) []clientv3.Op {
+	reads := make([]clientv3.Op, len(parts))
+	for i, p := range parts {
+		reads[i] = clientv3.OpGet(p.me.key)
+	}
+	return reads
+}
+
+// abandon gives the part up in the background.
+func (p *part) abandon() {
+	if !p.left.Swap(true) {
+		p.discard()
+	}
+}
+
+func abandon(parts []*part) {
+	for _, p := range parts {
+		p.abandon()
+	}
+}
+
+// discard leaves it to the session to remove the key.
+func (p *part) discard() {
+	p.link().Discard(p.me.key, p.me.revision, p.forget)
+}
+
+// forget is for a key that is known not to exist. Its name is free again, unless a
+// request that creates it may still arrive.
+func (p *part) forget() {
+	free := func() { p.link().Free(string(p.queue.space), p.name) }
+	if p.unanswered > 0 {
+		p.epoch.Doubt(p.me.key, free)
+		return
+	}
+	free()
+}
+
+func forget(parts []*part) {
+	for _, p := range parts {
+		p.forget()
+	}
+}

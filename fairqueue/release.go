@@ -1,0 +1,107 @@
+package fairqueue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
+)
+
+const (
+	// revokeLimit bounds a request that only saves etcd work. The caller waits for it.
+	revokeLimit = 3 * time.Second
+
+	// longestLease is the greatest TTL that etcd grants, in seconds: 285 years.
+	longestLease = 9_000_000_000
+)
+
+// ReleaseAfter gives the ticket up in time d from now: until then others wait for it. Its keys
+// move to a lease of their own. So they stay that long, and are removed then, even if
+// this process ends first; the session only removes them in time. A value given by
+// Set is not kept. Two round trips, two raft entries. Errors are as for Leave. If etcd does not answer, the ticket
+// stays with the session for that time; if one of several keys is gone, the others are removed at once.
+func (t *Ticket) ReleaseAfter(ctx context.Context, d time.Duration) error {
+	parts := claim(t.parts)
+	if len(parts) == 0 {
+		return nil
+	}
+	end := time.Now().Add(d)
+	err := moveToOwnLease(ctx, parts, end)
+	left := time.Until(end)
+	if errors.Is(err, ErrGone) {
+		left = 0 // without it the others are of no use
+	}
+	for _, p := range parts {
+		if errors.Is(err, ErrGone) && len(parts) == 1 {
+			p.forget()
+		} else {
+			p.link().DiscardAfter(left, p.me.key, p.me.revision, p.forget)
+		}
+	}
+	return t.failed(err)
+}
+
+func moveToOwnLease(ctx context.Context, parts []*part, end time.Time) error {
+	ctx, cancel := request.Grace(ctx)
+	defer cancel()
+	s := parts[0].session
+	var lease *clientv3.LeaseGrantResponse
+	err := s.Link().Call(ctx, func(ctx context.Context) (err error) {
+		lease, err = s.Client().Grant(ctx, secondsIn(time.Until(end)))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	puts := make([]clientv3.Op, len(parts))
+	for i, p := range parts {
+		value := p.value
+		if p.shares.Load() {
+			value = p.markedValue()
+		}
+		puts[i] = clientv3.OpPut(p.me.key, value, clientv3.WithLease(lease.ID))
+	}
+	var there, doubtful bool
+	err = s.Link().Call(ctx, func(ctx context.Context) error {
+		answer, err := s.Client().Txn(ctx).If(guardsOf(parts)...).Then(puts...).Commit()
+		if request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
+			// Not the session's lease: the new one has expired before an attempt was answered. All guards held, as etcd
+			// checks them first, so the tickets only have to be removed in time.
+			there = true
+			return nil
+		}
+		doubtful = doubtful || request.Doubtful(err)
+		there = err == nil && answer.Succeeded
+		return err
+	})
+	switch {
+	case err == nil && (there || doubtful && time.Until(end) <= 0): // removed with that lease
+		return nil
+	case err == nil:
+		err = ErrGone
+	case request.Doubtful(err):
+		return err // and they may have moved, or may yet
+	}
+	revoke(ctx, s.Client(), lease.ID)
+	return err
+}
+
+// revoke ends a lease that is not needed. If etcd does not answer, it expires.
+func revoke(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) {
+	ctx, cancel := context.WithTimeout(ctx, revokeLimit)
+	defer cancel()
+	_, _ = client.Revoke(ctx, lease)
+}
+
+// secondsIn rounds up, to what etcd grants.
+func secondsIn(d time.Duration) int64 {
+	seconds := int64(d / time.Second)
+	if d%time.Second > 0 {
+		seconds++
+	}
+	return min(seconds, longestLease)
+}
