@@ -2,65 +2,17 @@ package etcdlock
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/internal/request"
 )
-
-// ownership is a ticket that has been granted, and may serve several holds one after the other.
-// What is not constant is guarded by the line's mu.
-type ownership struct {
-	line   *line
-	ticket *fairqueue.Ticket
-	since  time.Time
-	end    func() // of listening
-
-	grants int
-	held   bool        // by a place
-	hold   *Hold       // that place's, if it has come that far
-	wanted bool        // by another process, as far as has been heard
-	lost   error       // nil as far as has been heard
-	asked  time.Time   // when etcd was last asked whether the ticket is there, and said so; zero: never
-	used   time.Time   // when it was last handed on, kept or taken again
-	expiry *time.Timer // of the time for which it is kept
-	guard  *time.Timer // starts to listen
-}
-
-// begin makes t, which has been granted, what the process owns. It is called with mu held.
-func (l *line) begin(t *fairqueue.Ticket) *ownership {
-	ctx, cancel := context.WithCancel(context.Background())
-	s := t.Session()
-	o := &ownership{line: l, ticket: t, since: time.Now()}
-	detach := context.AfterFunc(s.Context(), func() { o.lose(s.Err()) })
-	var listening atomic.Bool
-	o.guard = time.AfterFunc(watchAfter, func() {
-		if listening.CompareAndSwap(false, true) {
-			o.listen(ctx)
-		}
-	})
-	o.expiry = time.AfterFunc(time.Hour, func() { l.drop(o) })
-	o.expiry.Stop()
-	o.end = func() {
-		detach()
-		cancel()
-		o.guard.Stop()
-		o.expiry.Stop()
-	}
-	l.current = o
-	return o
-}
-
-// back gives the ticket back, if there is one to be given back.
-func (o *ownership) back(ctx context.Context) error {
-	if o == nil {
-		return nil
-	}
-	o.end()
-	return o.ticket.Leave(ctx)
-}
 
 const (
 	// pauseless is less time than it takes to remove a key and to lock its name, which are two
@@ -72,41 +24,120 @@ const (
 	confirmLimit = 250 * time.Millisecond
 )
 
-// trusted reports whether the next holder may have o without a question to etcd. The ticket may have
+// ownership is a granted ticket that several holds have, one after the other. The line's mu guards the
+// fields that change.
+type ownership struct {
+	line   *line
+	ticket *fairqueue.Ticket
+	watch  func() // for the loss of the ticket; only the first call does anything
+	end    func() // of all that runs for it
+
+	since  time.Time   // of the grant, or of the last answer that nobody else is in the queue
+	grants int         // in memory since then
+	held   bool        // by a claim or by await
+	hold   *Hold       // of that claim; nil: not bound yet
+	wanted bool        // by another process, as far as is known
+	lost   error       // nil as far as is known
+	asked  time.Time   // when etcd last confirmed that the ticket is there; zero: never
+	used   time.Time   // when it was last handed on, kept or taken again
+	expiry *time.Timer // of the time for which it is kept
+}
+
+// begin makes t, which has been granted, the current ownership. It is called with mu held.
+func (l *line) begin(t *fairqueue.Ticket) *ownership {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := t.Session()
+	o := &ownership{line: l, ticket: t, since: time.Now(), held: true}
+	o.watch = sync.OnceFunc(func() { go o.untilLost(ctx) })
+	later := time.AfterFunc(watchAfter, o.watch)
+	detach := context.AfterFunc(s.Context(), func() { o.gone(s.Err()) })
+	o.expiry = time.AfterFunc(max(l.idle, time.Second), func() { l.drop(o) }) // which does nothing while it is held
+	o.end = func() {
+		cancel()
+		later.Stop()
+		detach()
+		o.expiry.Stop()
+	}
+	l.current = o
+	return o
+}
+
+// take gives o to a claim. It is called with mu held.
+func (o *ownership) take() {
+	o.held = true
+	o.grants++
+}
+
+// leave gives the ticket back. A nil o is none.
+func (o *ownership) leave(ctx context.Context) error {
+	if o == nil {
+		return nil
+	}
+	o.end()
+	return o.ticket.Leave(ctx)
+}
+
+// discard is leave where no caller waits. What is not confirmed in time the session goes on with.
+func (o *ownership) discard() {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	_ = o.leave(ctx)
+}
+
+// untilLost waits for the loss of the ticket and, if o may be kept, for other processes that want it. It ends with o.
+func (o *ownership) untilLost(ctx context.Context) {
+	if o.line.idle > 0 {
+		if err := o.ticket.Wanted(ctx); !errors.Is(err, ErrLost) { // another error: it may be wanted
+			o.line.mu.Lock()
+			o.wanted = true
+			o.line.mu.Unlock()
+			o.line.drop(o)
+		}
+	}
+	untilLost(ctx, o.ticket.Lost, o.gone)
+}
+
+func (o *ownership) gone(err error) {
+	o.line.mu.Lock()
+	defer o.line.mu.Unlock()
+	o.line.lose(o, err)
+}
+
+// trusted reports whether the next hold may have o without a question to etcd. The ticket may have
 // been removed by hand, and another process may have the lock. A goroutine that calls Lock after that
 // must not be granted it. So there is a question after each pause, and every so often without one.
 func (o *ownership) trusted(now time.Time) bool {
 	return now.Sub(o.used) < pauseless && now.Sub(o.asked) < longestTrust
 }
 
-// confirm reports whether o may go to the next holder, which may call for a question to etcd. It is called
-// with mu held, and unlocks it during the question; o stays held by a place.
+// confirm reports whether the ticket is there, so that o may be handed on or kept. It is called with mu held,
+// and unlocks it while it asks etcd; o stays held meanwhile.
 func (l *line) confirm(ctx context.Context, o *ownership) bool {
 	now := time.Now()
 	if o.trusted(now) && (len(l.waiting) == 0 || !l.spent(o)) {
 		o.used = now
 		return true
 	}
-	alone, err := l.isAlone(ctx, o)
-	switch {
-	case errors.Is(err, fairqueue.ErrGone):
+	l.mu.Unlock()
+	alone, err := o.ask(ctx)
+	l.mu.Lock()
+	if errors.Is(err, fairqueue.ErrGone) {
 		l.lose(o, err)
-		return false
-	case err != nil:
+	}
+	if err != nil {
 		return false
 	}
 	o.asked, o.used = now, time.Now()
-	if o.wanted = o.wanted || !alone; alone {
-		o.since, o.grants = now, 0 // others that come after the question wait for no longer than the bound
+	if alone {
+		o.since, o.grants = now, 0 // a process that comes later waits no longer than the bound
+	} else {
+		o.wanted = true
 	}
 	return true
 }
 
-// isAlone asks whether o's ticket is there and nobody else's. It is called with mu held, and unlocks it
-// meanwhile.
-func (l *line) isAlone(ctx context.Context, o *ownership) (bool, error) {
-	l.mu.Unlock()
-	defer l.mu.Lock()
+// ask reads whether the ticket is there, and alone in etcd's queue.
+func (o *ownership) ask(ctx context.Context) (alone bool, err error) {
 	ctx, cancel := request.Grace(ctx)
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, confirmLimit)
@@ -114,35 +145,135 @@ func (l *line) isAlone(ctx context.Context, o *ownership) (bool, error) {
 	return o.ticket.Alone(ctx)
 }
 
-// listen hears of the loss and, if o may be kept, of others who want it. It ends with o.
-func (o *ownership) listen(ctx context.Context) {
-	if o.line.idle > 0 {
-		if err := o.ticket.Wanted(ctx); !errors.Is(err, ErrLost) {
-			// If it cannot be found out, others have to be assumed.
-			o.line.mu.Lock()
-			o.wanted = true
-			o.line.mu.Unlock()
-			o.line.drop(o)
-		}
+// Ahead is that of a claim for which only o is in the way.
+func (o *ownership) Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool) {
+	t := o.ticket
+	answer, err := t.Session().Client().Get(ctx, t.Key(), clientv3.WithSerializable())
+	if err != nil || len(answer.Kvs) == 0 || answer.Kvs[0].CreateRevision != t.Revision() {
+		return fairqueue.Entry{}, 0, false
 	}
-	for ctx.Err() == nil {
-		if err := o.ticket.Lost(ctx); errors.Is(err, ErrLost) {
-			o.lose(err)
-			return
-		}
-		pause(ctx, watchAgain)
+	owner = fairqueue.Entry{Key: t.Key(), Revision: t.Revision(), Value: answer.Kvs[0].Value}
+	_ = json.Unmarshal(owner.Value, &owner.Owner) // the value says the rest
+	return owner, 1, true
+}
+
+// localClaim is the claim of one Lock of a line. It has a ticket from the start, or waits in memory.
+type localClaim struct {
+	*fairqueue.Ticket // nil while it waits in memory
+	line              *line
+	own               *ownership // nil before the grant
+
+	granted chan grant  // ends the wait in memory
+	limited bool        // that wait is, in time
+	behind  interface { // what it waited for in memory; nil: nothing is in etcd's queue yet
+		Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool)
 	}
 }
 
-func (o *ownership) lose(err error) {
-	o.line.mu.Lock()
-	defer o.line.mu.Unlock()
-	o.line.lose(o, err)
+// grant is how a wait in memory ends.
+type grant struct {
+	own *ownership
+	err error
 }
 
-// forget gives back a ticket whose key is gone already, so that its name is free again.
-func (o *ownership) forget() {
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-	defer cancel()
-	_ = o.ticket.Leave(ctx)
+// Key is empty in memory.
+func (c *localClaim) Key() string {
+	if c.Ticket == nil {
+		return ""
+	}
+	return c.Ticket.Key()
 }
+
+// Revision is 0 in memory.
+func (c *localClaim) Revision() int64 {
+	if c.Ticket == nil {
+		return 0
+	}
+	return c.Ticket.Revision()
+}
+
+func (c *localClaim) Granted() bool { return c.own != nil || c.Ticket != nil && c.Ticket.Granted() }
+
+// Ahead counts the tickets in etcd's queue. In memory, others may be ahead besides.
+func (c *localClaim) Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool) {
+	switch {
+	case c.Ticket != nil:
+		return c.Ticket.Ahead(ctx)
+	case c.behind != nil:
+		return c.behind.Ahead(ctx)
+	}
+	return fairqueue.Entry{}, 0, false
+}
+
+func (c *localClaim) Wait(ctx context.Context) error {
+	var err error
+	switch {
+	case c.own != nil: // it was kept
+	case c.Ticket != nil:
+		if err = c.Ticket.Wait(ctx); err == nil {
+			c.line.mu.Lock()
+			c.own = c.line.begin(c.Ticket)
+			c.own.take()
+			c.line.mu.Unlock()
+		}
+	default:
+		err = c.waitInMemory(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if err = ctx.Err(); err == nil {
+		err = c.Session().Err()
+	}
+	if err != nil {
+		_ = c.release(ctx) // the error tells what is wrong
+	}
+	return err
+}
+
+func (c *localClaim) waitInMemory(ctx context.Context) error {
+	var g grant
+	select {
+	case g = <-c.granted:
+	case <-ctx.Done():
+		if c.stopWaiting() {
+			return ctx.Err()
+		}
+		g = <-c.granted // at the same moment
+	}
+	if g.err == nil {
+		c.own, c.Ticket = g.own, g.own.ticket
+	}
+	return g.err
+}
+
+// stopWaiting reports whether c was still waiting in memory.
+func (c *localClaim) stopWaiting() bool {
+	l := c.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.waiting, c)
+	if i < 0 {
+		return false
+	}
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	if l.current != nil {
+		c.behind = l.current
+	} else if l.ticket != nil {
+		c.behind = l.ticket
+	}
+	l.standDown()
+	return true
+}
+
+func (c *localClaim) bind(h *Hold) {
+	c.line.mu.Lock()
+	defer c.line.mu.Unlock()
+	if c.own.hold = h; c.own.lost != nil {
+		h.end(c.own.lost)
+	}
+}
+
+func (c *localClaim) gone(err error) { c.own.gone(err) }
+
+func (c *localClaim) release(ctx context.Context) error { return c.line.release(ctx, c.own) }
