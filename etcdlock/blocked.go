@@ -12,17 +12,16 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// BlockedError explains a wait that timed out: who owned the lock then, and how many stood
-// ahead. It is found with errors.As in the error of Lock and the like if the context's
-// deadline ended the wait, and that could be read within 200 ms (one request; not in a queue
-// of more than 1,000, nor WithLocalHandover before the process is in line). It wraps
-// context.DeadlineExceeded.
+// BlockedError explains a wait that timed out: which owner it was waiting for, and how many were
+// ahead. It is found with errors.As in the error of Lock and the like if the context's deadline ended
+// the wait, and one read within 200 ms could explain it (not in a queue of more than 1,000, nor
+// WithLocalHandover before the process is in line). It wraps context.DeadlineExceeded.
 type BlockedError struct {
 	Owner fairqueue.Owner // zero for a candidate, and if another program owns the lock
-	Value string          // of the owner's key, which says more then; the text has the beginning of it
+	Value string          // of the owner's key, for those; the text has the beginning of it
 	Key   string          // of the owner, for [ForceRelease]
 	Token Token           // of the owner
-	Ahead int             // how many, the owner included; who waits WithLocalHandover counts processes
+	Ahead int             // tickets in etcd's queue, the owner's included
 	Err   error           // that ended the wait
 
 	// Foreign says that Key is no name that this module gives. It may be of a program that uses etcd's
@@ -32,12 +31,12 @@ type BlockedError struct {
 }
 
 func (e *BlockedError) Error() string {
-	return fmt.Sprintf("%v; %d ahead, owned by %s, token %d", e.Err, e.Ahead, e.who(), e.Token)
+	return fmt.Sprintf("%v; %d ahead, owned by %s, token %d", e.Err, e.Ahead, e.owner(), e.Token)
 }
 
 func (e *BlockedError) Unwrap() error { return e.Err }
 
-func (e *BlockedError) who() string {
+func (e *BlockedError) owner() string {
 	if e.Foreign {
 		until := "which has no lease and stays until it is removed"
 		if e.Lease != clientv3.NoLease {
@@ -48,17 +47,16 @@ func (e *BlockedError) who() string {
 	if e.Owner == (fairqueue.Owner{}) {
 		return fmt.Sprintf("%q", brief(e.Value))
 	}
-	who := fmt.Sprintf("%s (%s, process %d)", brief(e.Owner.Host), brief(e.Owner.Program), e.Owner.PID)
+	owner := fmt.Sprintf("%s (%s, process %d)", brief(e.Owner.Host), brief(e.Owner.Program), e.Owner.PID)
 	if e.Owner.Label != "" {
-		who += fmt.Sprintf(" %q", brief(e.Owner.Label))
+		owner += fmt.Sprintf(" %q", brief(e.Owner.Label))
 	}
-	return strings.TrimSpace(who) + " since " + e.Owner.Since.UTC().Format(time.RFC3339)
+	return strings.TrimSpace(owner) + " since " + e.Owner.Since.UTC().Format(time.RFC3339)
 }
 
-// briefLength is how many bytes of what others have chosen the text of an error has.
+// briefLength is how many bytes of a name, label or value are in the text of an error.
 const briefLength = 128
 
-// brief cuts what may be long.
 func brief(s string) string {
 	if len(s) <= briefLength {
 		return s
@@ -66,10 +64,10 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:briefLength], "") + "…"
 }
 
-// explainTimeout bounds the request for it: the caller's time is over already.
+// explainTimeout bounds the request that explains an error: the caller's time is over already.
 const explainTimeout = 200 * time.Millisecond
 
-// explainLoss says what has become of a key that is gone, as far as a look at its lease tells.
+// explainLoss reads the lease of a missing key to say how it was removed.
 func explainLoss(s *session.Session, key string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
 	defer cancel()

@@ -14,16 +14,15 @@ import (
 )
 
 const (
-	// watchAfter is how old a hold must be for a watch on its key: most are shorter, and
-	// need not pay for one.
+	// watchAfter is how old a hold must be for a watch on its key. Most holds are shorter.
 	watchAfter = time.Second
 
 	// watchAgain is the pause after etcd refused to let the key be watched.
 	watchAgain = 10 * time.Second
 )
 
-// claim is what Lock waits with and what a hold stands on then. A kind of lock that needs more
-// than a ticket in etcd has a claim of its own.
+// claim is what a lock has acquired: first it waits, then a hold is bound to it. A kind of lock that
+// needs more than a ticket in etcd has a claim of its own.
 type claim interface {
 	Key() string
 	Revision() int64
@@ -34,8 +33,7 @@ type claim interface {
 	Wait(ctx context.Context) error
 	Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool)
 
-	// bind is called once, after the grant, with the hold that stands on the claim. From then
-	// on the claim ends the hold when it is lost.
+	// bind is called once, after the grant. From then on the claim ends the hold when it is lost.
 	bind(h *Hold)
 	// Lost returns an error that wraps ErrLost when a key is missing, and others if that
 	// cannot be known.
@@ -101,8 +99,8 @@ func untilLost(ctx context.Context, lost func(context.Context) error, gone func(
 	}
 }
 
-// gone leaves a single key to Unlock. Several are given up at once: those that are left would keep
-// others waiting until Unlock is called.
+// gone leaves a single key to Unlock. Of several, the keys that are left would keep others waiting
+// until then, so they are given up at once.
 func (c *ticketClaim) gone(err error) {
 	c.hold.end(err)
 	if several, ok := c.ticket.(*fairqueue.Group); ok {

@@ -10,13 +10,13 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Election chooses one of several candidates, each of which has a value, to lead until it
-// resigns or dies. Then the one that has waited longest leads, or the one with the highest
-// priority ([WithPriority]). It has no state: all Election values of one name are the same
-// election. It is safe for concurrent use.
+// Election chooses one of several candidates, each of which has a value, to lead until it resigns or
+// crashes. Then the candidate leads that has waited longest, or has the highest priority
+// ([WithPriority]). It has no state: all Election values of one name are the same election. It is safe
+// for concurrent use.
 //
-// With [AtPrefix] it is the same election as one of etcd's concurrency package or of "etcdctl
-// elect" at that prefix: candidates and observers of both kinds understand each other.
+// With [AtPrefix], candidates and observers that use etcd's concurrency package, or "etcdctl elect", at
+// that prefix take part.
 type Election struct {
 	lock
 	queue *fairqueue.Queue
@@ -30,13 +30,13 @@ func NewElection(src session.Source, name string, opts ...Option) *Election {
 	return &Election{lock: l, queue: fairqueue.New(src, prefix, o.queue...)}
 }
 
-// Campaign waits until it leads, or ctx ends: one round trip if there is no other candidate.
-// Others see value as long as the term lasts, see [Term.Proclaim]. ctx bounds the wait, not the term.
-// A value of more than 1 MiB is refused with [ErrTooLarge].
+// Campaign waits until it leads, or ctx ends: one round trip if there is no other candidate. Observers
+// see value until [Term.Proclaim] replaces it. ctx bounds the wait, not the term. [Election.Run] does
+// the rest of what a candidate has to do.
 //
-// Errors are as for [Mutex.Lock]. Who is passed over by a [Term.Transfer] or for a higher
-// priority, or whose place is removed by hand while its session lives, is in line again, at
-// its end, without an error. [Election.Run] does the rest of what a candidate has to do.
+// Errors are as for [Mutex.Lock], and [ErrTooLarge] for a value of more than 1 MiB. A candidate that
+// is passed over by a [Term.Transfer] or for a higher priority, or whose key is removed by hand while
+// its session lives, joins again at the end of the line, without an error.
 func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	var c *candidacy
 	h, err := e.acquire(ctx, "campaign", func(ctx context.Context) (claim, error) {
@@ -70,7 +70,7 @@ func (c *candidacy) join(ctx context.Context) error {
 
 func (c *candidacy) Wait(ctx context.Context) error {
 	for {
-		alone := c.Granted() // when it came, nobody was behind it
+		alone := c.Granted() // it was the first in line, and so the last
 		err := c.place.Wait(ctx)
 		if err == nil && !alone {
 			err = c.prefer(ctx)
@@ -84,7 +84,7 @@ func (c *candidacy) Wait(ctx context.Context) error {
 	}
 }
 
-// prefer passes a term that has not begun yet on to a higher priority. Then the error wraps ErrGone.
+// prefer passes the term on, before it begins, to a candidate of higher priority. Then the error wraps ErrGone.
 func (c *candidacy) prefer(ctx context.Context) error {
 	passed, err := c.place.GiveWay(ctx)
 	switch {
@@ -98,7 +98,7 @@ func (c *candidacy) prefer(ctx context.Context) error {
 	return err
 }
 
-// Leader is who leads, or stands as a candidate. The zero Leader is nobody.
+// Leader is the leader or a candidate. The zero Leader is a vacancy.
 type Leader struct {
 	Value string
 	Key   string // in etcd
@@ -107,7 +107,7 @@ type Leader struct {
 	Priority int
 }
 
-// Vacant reports whether it is nobody.
+// Vacant reports whether there is no leader.
 func (l Leader) Vacant() bool { return l.Token == 0 }
 
 func leaderOf(entries []fairqueue.Entry) Leader {
@@ -118,7 +118,7 @@ func leaderOf(entries []fairqueue.Entry) Leader {
 	return Leader{Value: string(e.Value), Key: e.Key, Token: Token(e.Revision), Priority: e.Priority}
 }
 
-// Leader returns who leads now: one linearizable read. If there is nobody, the error wraps
+// Leader returns the present leader: one linearizable read. During a vacancy the error wraps
 // [ErrNoLeader]. It needs no session, and the caller need not be a candidate.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	e.ready(ctx)
@@ -132,8 +132,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return leaders[0], nil
 }
 
-// Candidates returns those who wait to lead, in the order in which they came, for
-// [Term.Transfer]. Cost and errors are as for Leader, but that there are none is not an error.
+// Candidates returns the waiting candidates, in line, for [Term.Transfer]. Cost and errors are as for
+// Leader, without ErrNoLeader.
 func (e *Election) Candidates(ctx context.Context) ([]Leader, error) {
 	e.ready(ctx)
 	leaders, err := e.line(ctx)
@@ -158,17 +158,16 @@ func (e *Election) line(ctx context.Context) ([]Leader, error) {
 	return leaders, nil
 }
 
-// Observe follows who leads: first as it is, then after every change of leader or value, in
-// order and with none left out, until ctx ends or the loop is left. A vacancy is yielded as a
-// zero Leader. When the client is closed, an error is yielded that says so, and the loop ends. It needs no session, and the caller need not be a candidate.
+// Observe yields the present leader, and then every change of leader or value, in order, until ctx
+// ends or the loop is left. A vacancy is a zero Leader. It needs no session, and the caller need not
+// be a candidate.
 //
 //	for leader, err := range election.Observe(ctx) {
 //
-// Trouble with etcd is waited out; only if the history of the time in between has been
-// compacted, changes that have been undone or overtaken meanwhile are not seen. An error is
-// yielded, with a zero Leader, if etcd refuses to be read (permission denied); it goes on
-// trying with pauses, unless the loop is left. It costs one read, one watch, and another read
-// about every 10 s.
+// Temporary failures are retried. Changes are left out only if etcd has compacted them meanwhile. If
+// etcd refuses the read (permission denied), an error is yielded with a zero Leader, and Observe
+// retries with pauses unless the loop is left. If the client is closed, an error is yielded and the
+// loop ends. It costs one read, one watch, and another read about every 10 s.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	e.ready(ctx)
 	return func(yield func(Leader, error) bool) {

@@ -182,7 +182,7 @@ func ExampleFence() {
 	// Output:
 	// <nil>
 	// <nil>
-	// etcdlock: stale token: 7, and 9 has been here
+	// etcdlock: stale token: 7, and 9 has been admitted
 }
 
 // Which call on which lock has failed, and why?

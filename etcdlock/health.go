@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// healthCheck asks a candidate how it is, on behalf of one Run.
+// healthCheck calls the check of one Run.
 type healthCheck struct {
 	check func(context.Context) error // nil: always healthy
 	every time.Duration
@@ -20,8 +20,8 @@ var (
 	errAborts = errors.New("the health check ended its goroutine")
 )
 
-// ask returns nil if the candidate is healthy. A check that hangs, as that of a sick process
-// well may, is as bad as one that fails; it is left behind, and not called again until it returns.
+// ask returns nil if the candidate is healthy. A check that hangs has failed; its goroutine is left
+// behind, and check is not called again until it returns.
 func (h *healthCheck) ask(ctx context.Context) error {
 	if h.check == nil {
 		return nil

@@ -47,16 +47,14 @@ func sameSource(a, b session.Source) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
-// RequireHeld returns nil if ctx comes from a hold of the lock called name that has not ended:
-// if it is the context that Do gave to its function, that Hold.Context or the Lock of a
-// ReentrantLock returned, or one derived from it. Otherwise the error wraps [ErrNotHeld], or
-// says how the hold ended ([ErrLost], [ErrUnlocked], [ErrClosed]).
+// RequireHeld returns nil if ctx comes from a hold of the lock called name that has not ended: if it
+// is the context that Do gave to its function, that Hold.Context or the Lock of a ReentrantLock
+// returned, or one derived from it. Otherwise the error wraps [ErrNotHeld], or is the end of the hold
+// ([ErrLost], [ErrUnlocked], [ErrClosed]).
 //
-// It is an assertion for code that must only be called under a lock, whoever took it, shared
-// or not. It makes no request. What must not happen after a loss still needs the guard or the
-// token. Names are compared as they were given, whatever the namespace, and whichever etcd the lock
-// is in: to a program that has locks of one name in several clusters, or for several tenants, it
-// says that one of them is held, not which.
+// It is an assertion for code that must only be called under a lock, shared or not, and makes no
+// request. Writes that must not happen after a loss still need the guard or the token. Only names are
+// compared, not namespaces or clusters.
 func RequireHeld(ctx context.Context, name string) error {
 	needContext(ctx)
 	err := ErrNotHeld

@@ -11,9 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Token is a fencing token: the revision of etcd at which the hold's place in line was
-// created. For one lock it rises strictly from owner to owner, so a store that has seen
-// a token can refuse lower ones. Zero is lower than every token.
+// Token is a fencing token: the revision of etcd at which the key of a hold was created. For one
+// lock it rises strictly from owner to owner, so a store that has seen a token can refuse lower
+// ones. Zero is lower than every token.
 type Token int64
 
 // Hold is one ownership of a lock, from Lock to Unlock or loss. It is safe for
@@ -40,26 +40,26 @@ func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
 // Name returns the name of the lock.
 func (h *Hold) Name() string { return h.lock.name }
 
-// Key returns the key in etcd that stands for this hold; of several, the first.
+// Key returns the key of this hold in etcd; of several, the first.
 func (h *Hold) Key() string { return h.claim.Key() }
 
-// Token returns the fencing token. It never changes, whatever happens to the hold.
+// Token returns the fencing token. It never changes.
 func (h *Hold) Token() Token { return Token(h.claim.Revision()) }
 
-// Done returns a channel that is closed when the hold ends: by Unlock, or by loss, before
-// anybody else can have the lock unless its key or lease was removed by hand.
+// Done returns a channel that is closed when the hold ends: by Unlock, or by a loss. A loss closes
+// it before another client can have the lock, unless the key or lease was removed by hand.
 func (h *Hold) Done() <-chan struct{} { return h.Context().Done() }
 
-// Err returns nil while the lock is held as far as can be known. Afterwards it wraps
-// [ErrLost], or it is [ErrClosed] if the session was closed, or [ErrUnlocked]. It looks
-// at the clock, so it is right even after the process was stopped. No request is made.
+// Err returns nil while the lock is held as far as this process can know. Afterwards it wraps
+// [ErrLost], or it is [ErrClosed] if the session was closed, or [ErrUnlocked]. It compares the
+// deadline with the clock, so it is right even after the process was suspended. No request is made.
 func (h *Hold) Err() error {
 	h.needMade()
 	return h.look()
 }
 
-// Context returns a context with the values of the one given to Lock, which ends when
-// the hold does, with Err as its cause. It does not end with the one given to Lock.
+// Context returns a context that ends when the hold does, with Err as its cause. It has the values
+// of the context given to Lock, but does not end with it.
 func (h *Hold) Context() context.Context {
 	h.needMade()
 	if made := h.made(); made != nil {
@@ -68,15 +68,14 @@ func (h *Hold) Context() context.Context {
 	return h.make(carry(h.values, h))
 }
 
-// Deadline returns the instant until which the hold may be trusted without further
-// news from etcd. Renewals move it on. See [Hold.Ensure].
+// Deadline returns the instant until which the hold may be trusted if no further renewal is
+// answered. See [Hold.Ensure].
 func (h *Hold) Deadline() time.Time { return h.claim.Session().Deadline() }
 
-// Ensure returns nil if the hold may be trusted for at least d from now, after renewing
-// its session if need be (one request, and none if there is that much left). Use it
-// before a step that must not be begun without that much time. It fails with ctx's error,
-// with the end of the hold, or, if d is more than the session's TTL less its margin, with
-// an error that says so: then a longer TTL is needed.
+// Ensure returns nil if the hold may be trusted for at least d from now. If less is left, it renews
+// the session first, with one request. Use it before a step that needs that much time. It fails with
+// ctx's error, with the end of the hold, or if d is more than the session's TTL less its margin: then
+// a longer TTL is needed.
 func (h *Hold) Ensure(ctx context.Context, d time.Duration) error {
 	h.ready(ctx)
 	return failed("ensure", h.lock.name, h.ensure(ctx, d))
@@ -99,7 +98,7 @@ func (h *Hold) ensure(ctx context.Context, d time.Duration) error {
 	return h.Err()
 }
 
-// orEnd adds how the hold has ended, if it has, to what went wrong: ctx of a call may have ended with it.
+// orEnd adds how the hold has ended, if it has, to err: the context of the call may have ended with it.
 func (h *Hold) orEnd(err error) error {
 	if end := h.Err(); err != nil && end != nil && !errors.Is(err, end) {
 		return fmt.Errorf("%w (%w)", end, err)
@@ -107,36 +106,33 @@ func (h *Hold) orEnd(err error) error {
 	return err
 }
 
-// Guard returns a comparison that makes an etcd transaction take effect only while this hold
-// exists on the server, whatever this process believes. For a transaction that consists of
-// nothing else, [Hold.Txn] tells a loss from other failed comparisons. If the hold has several
-// keys (of a Multi, of AnyN, of a numbered permit), it is about the first only: use Guards.
+// Guard returns a comparison that makes an etcd transaction take effect only while the key of this
+// hold exists. [Hold.Txn] adds it, and reports a loss as such. A hold of several keys (of a Multi, of
+// AnyN, of a numbered permit) needs all its Guards.
 func (h *Hold) Guard() clientv3.Cmp { return h.claim.Guards()[0] }
 
-// Guards returns one comparison for every key of the hold, to be given to a transaction
-// together; most holds have one.
+// Guards returns the comparisons for all keys of the hold; most have one.
 func (h *Hold) Guards() []clientv3.Cmp { return h.claim.Guards() }
 
-// Unlock ends the hold and lets the next in line have the lock: one round trip. Only the
-// first call does anything; later ones return nil.
+// Unlock ends the hold and releases the lock: one round trip. Only the first call does anything;
+// later ones return nil.
 //
-// If the hold had been lost, or its session is lost before the release is confirmed, the error
-// wraps [ErrLost] (or [ErrClosed]), and nothing of a new owner's is touched. If etcd does not
-// answer before ctx ends, the error wraps ctx's, and the session goes on releasing in the
-// background until that is confirmed or its lease is over. Even if ctx is over, or ends with
-// the hold, etcd gets a quarter of a second.
+// If the hold has been lost, or its session is lost before the release is confirmed, the error
+// wraps [ErrLost] (or [ErrClosed]), and no key of a new owner is touched. If etcd does not answer
+// before ctx ends, the error wraps ctx's, and the session goes on releasing in the background until
+// that is confirmed or its lease is over. Even if ctx is over, etcd gets 250 ms.
 //
-// With [WithMinHold], and before that time is over, it returns at once all the same, but the
-// lock stays taken until then; that costs two round trips.
+// With [WithMinHold], the lock stays taken until that time is over. Unlock returns before, after two
+// round trips.
 func (h *Hold) Unlock(ctx context.Context) error {
 	h.ready(ctx) // before the only call that does anything is spent
 	if h.unlocked.Swap(true) {
 		return nil
 	}
-	lost := h.Err() // which looks at the clock
+	lost := h.Err()
 	h.end(ErrUnlocked)
 	err := h.claim.release(ctx)
-	if lost != nil && !errors.Is(lost, ErrUnlocked) { // which is a term that was transferred
+	if lost != nil && !errors.Is(lost, ErrUnlocked) { // a term that was transferred has ended with that
 		err = lost
 	}
 	if err != nil {
@@ -148,8 +144,8 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	return err
 }
 
-// gone ends the hold, of which a key is missing, as err says, and returns how it has ended: the first
-// reason counts.
+// gone ends the hold because a key of it is missing, as err says, and returns how it has ended. The
+// first reason counts.
 func (h *Hold) gone(err error) error {
 	h.claim.gone(err)
 	return cmp.Or(h.Err(), ErrUnlocked) // the latter while a Transfer decides

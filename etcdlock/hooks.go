@@ -7,35 +7,32 @@ import (
 	"time"
 )
 
-// Hooks are called when something happens to a lock, for metrics and logs; see [WithHooks].
-// Each may be nil. They are called from the goroutine in which it happens, so they must be
-// quick, must not call the lock, and may be called at the same time. If Waiting or Acquired panics
-// or ends its goroutine, the place in line or the lock is given back before that goes on. What must stop when a lock is lost hangs on the Hold's context instead.
-//
-// What happens to the session beneath is told by session.WithOnChange.
+// Hooks are called when something happens to a lock, for metrics and logs; see [WithHooks]. Each may
+// be nil. They must be quick, must not call the lock, and may be called at the same time. If Waiting or
+// Acquired panics or ends its goroutine, the ticket or the lock is given back before. Work that must
+// stop when a lock is lost depends on the Hold's context instead, and session.WithOnChange reports
+// changes of the session.
 type Hooks struct {
-	// Waiting is called by the goroutine that is in Lock when it has found the lock taken
-	// and is in line. With WithLocalHandover it is called by each that has to wait for
-	// anything, even if that is only etcd's word that the lock is free: there the first of
-	// a process does not know more yet. Key is empty then, and Token 0.
+	// Waiting is called by the goroutine in Lock when it is in line for a taken lock. With
+	// WithLocalHandover it is called whenever Lock has to wait, with an empty Key and Token 0.
 	Waiting func(Waiting)
-	// Acquired is called by the goroutine that is in Lock or TryLock when it has the lock.
+	// Acquired is called by the goroutine in Lock or TryLock when it has the lock.
 	Acquired func(Acquired)
-	// Released is called by the goroutine that is in Unlock when that is done, with what it
-	// is about to return. For a hold that was known to be lost before, Lost is called as well.
+	// Released is called by the goroutine in Unlock before it returns, with its error. If a loss was
+	// noticed before, Lost is called as well.
 	Released func(Released)
-	// Lost is called from a goroutine of its own when a hold ends otherwise than by Unlock.
-	// A loss that only the release finds out is told by Released alone, whose Err wraps ErrLost.
-	// After a suspension of the machine it may come late; Err of the hold does not.
+	// Lost is called from a goroutine of its own when a hold ends otherwise than by Unlock. A loss that
+	// only the release notices is in the Err of Released. After a suspension of the machine it may come
+	// late; Err of the hold does not.
 	Lost func(Lost)
 }
 
 // Waiting is the argument of the hook of that name.
 type Waiting struct {
 	Name string // of the lock
-	Key  string // of the place in line; empty if it is in memory only
-	// Token is the one that the hold will have, or 0 if that is not known yet: in memory, and for a permit
-	// WithSlots. A candidate of an Election that is passed over joins again, and gets a higher one.
+	Key  string // of the ticket; empty if the wait is in memory
+	// Token is that of the hold to come, or 0 if it is not known yet: in memory, and for a permit WithSlots.
+	// A candidate of an Election that is passed over joins again, and gets a higher one.
 	Token Token
 }
 
@@ -65,8 +62,7 @@ type Lost struct {
 	Err   error // why; wraps ErrLost, or ErrClosed
 }
 
-// WithHooks makes the lock call hooks; with several such options, all of them. The default is
-// none, which costs nothing.
+// WithHooks makes the lock call hooks; with several such options, all of them. The default is none.
 func WithHooks(hooks *Hooks) Option {
 	return optionFunc(func(o *options) {
 		if hooks != nil {
@@ -75,8 +71,8 @@ func WithHooks(hooks *Hooks) Option {
 	})
 }
 
-// WithLogger makes the lock write what happens to it: waits, acquisitions and releases at
-// level Debug, releases that failed and losses at Warn. The default is silence.
+// WithLogger logs waits, acquisitions and releases at level Debug, failed releases and losses at
+// Warn. The default is no log.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		return optionFunc(func(*options) {})

@@ -23,41 +23,39 @@ type Queue struct {
 	Size    int64   // of a semaphore; 0 if it is none
 }
 
-// Place is one who holds a lock or waits for it.
+// Place is a holder of a lock or a waiter.
 type Place struct {
 	Key     string
 	Token   Token
 	Holding bool
 	Kind    string // "exclusive", "shared", "permit" or "candidate"; others' keys count as exclusive
-	// Owner says who it is. For a candidate of an election, and for keys of other programs, it
-	// is zero, and Value says what there is to say.
+	// Owner is zero for a candidate of an election, and for keys of other programs; they have a Value.
 	Owner    fairqueue.Owner
 	Value    string
 	Weight   int64 // of permits
 	Priority int   // of a candidate
 
 	Lease clientv3.LeaseID
-	// TTL is how long the lease lasts without being renewed. When it is far below what the
-	// session was created with, its process may be gone. 0 if it could not be read.
+	// TTL is how long the lease lasts without a renewal. If it is far below the session's TTL, the
+	// process may be gone. 0 if it could not be read.
 	TTL time.Duration
 }
 
 const (
-	// inspections is how many leases are asked about at a time.
+	// inspections is how many leases are read at a time.
 	inspections = 16
 
-	// ttlTimeout bounds the questions for TTLs, which the rest of what there is to see does not
-	// wait for. It is enough to ask again after one that got no answer.
+	// ttlTimeout bounds the reads of TTLs. It is enough for a second attempt.
 	ttlTimeout = 6 * time.Second
 )
 
-// Inspect reads who holds the lock of that name and who waits for it, in order: one read, and
-// one request for each lease there is, whose answers are waited for 6 s at most. Give the options
-// that the lock is made with; of them, [WithNamespace] and [AtPrefix] matter. It needs no session, and works for
-// every kind of lock; a Multi or Striped is several names.
+// Inspect reads the holders of the lock of that name and its waiters, in order: one read, and one
+// request for each lease, for 6 s at most. Give the options that the lock is made with; [WithNamespace]
+// and [AtPrefix] matter. It needs no session, and works for every kind of lock; a Multi or Striped is
+// several names.
 //
-// After a [Semaphore.Resize] to less, those count as holding who fit into the new size: who got a
-// permit before has it all the same, but nothing in etcd tells it from one who waits.
+// After a [Semaphore.Resize] to less, tickets count as holding if they fit into the new size. Others
+// that were granted before still hold their permits, but look like waiters in etcd.
 func Inspect(ctx context.Context, client *clientv3.Client, name string, opts ...Option) (Queue, error) {
 	needContext(ctx)
 	need(client, "Inspect needs a client")
@@ -124,13 +122,11 @@ func leaseTTLs(ctx context.Context, client *clientv3.Client, entries []fairqueue
 	return ttls
 }
 
-// ForceRelease removes one place, found with [Inspect], from its queue: the next in line gets
-// the lock. It is an operator's tool, for a holder that is stuck but keeps its session alive.
-// The holder is told that it has lost the lock, within milliseconds if it has had it for a
-// second; what it writes with its guard or token is refused from then on, but nothing can keep
-// it from what has no such protection. One round trip. If the key is not that of the token any
-// more, nothing happens, and the error wraps [ErrStale]; but after an attempt that was not
-// answered it counts as released, since it may have been that attempt that removed it.
+// ForceRelease removes a key, found with [Inspect], from its queue: the next in line gets the lock.
+// It is for operators, where a holder is stuck but keeps its session alive. The hold is lost, within
+// milliseconds if it is a second old. Writes with its guard or token are refused from then on; others
+// are not. One round trip. If the key has another token, nothing happens, and the error wraps
+// [ErrStale]; but after an attempt that was not answered the key counts as released by it.
 func ForceRelease(ctx context.Context, client *clientv3.Client, key string, token Token) error {
 	needContext(ctx)
 	need(client, "ForceRelease needs a client")
@@ -148,7 +144,7 @@ func ForceRelease(ctx context.Context, client *clientv3.Client, key string, toke
 	return failed("force-release", key, request.Explain(client, err))
 }
 
-// onlooker is a source for those who only look.
+// onlooker is a source that is only read from.
 type onlooker struct{ client *clientv3.Client }
 
 func (o onlooker) Client() *clientv3.Client { return o.client }

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// lifetime is how long a hold lasts, and why it ended. Its context costs more than all the rest
-// of a hold, so it is made when somebody asks for it.
+// lifetime is how long a hold lasts, and why it ended. Its context costs more than the rest of a
+// hold, so it is made only when it is asked for.
 type lifetime struct {
 	outer interface { // ends the hold when it ends: a session, or a hold that has been entered again
 		Err() error
@@ -41,7 +41,7 @@ func (l *lifetime) ended() error {
 	return l.reason
 }
 
-// look is ended after a look at outer, which looks at the clock.
+// look is ended, and notices the end of outer, which compares its deadline with the clock.
 func (l *lifetime) look() error {
 	if l.ended() == nil {
 		if err := l.outer.Err(); err != nil {
@@ -60,7 +60,7 @@ func (l *lifetime) made() context.Context {
 
 // make returns a context with these values that ends with l.
 func (l *lifetime) make(values context.Context) context.Context {
-	// Not with mu held: if outer finds a loss, the session writes that to its log, whose reader may ask the hold.
+	// Not with mu held: a loss that is noticed here is logged, and the reader of the log may ask the hold.
 	reason := l.outer.Err()
 	l.mu.Lock()
 	defer l.mu.Unlock()

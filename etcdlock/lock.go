@@ -14,7 +14,7 @@ type cover struct {
 	shared bool
 }
 
-// lock is what all primitives have in common. The zero value is not usable.
+// lock is what all kinds have in common. The zero value is not usable.
 type lock struct {
 	name   string
 	source session.Source

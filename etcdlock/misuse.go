@@ -5,8 +5,7 @@ import (
 	"reflect"
 )
 
-// What is nil although it must not be is a mistake in the program. It is named at once, since further
-// inside nothing tells any more whose it was.
+// A nil argument is a mistake in the program. The panic names it.
 
 func needContext(ctx context.Context) {
 	if ctx == nil {

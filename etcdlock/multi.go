@@ -15,11 +15,10 @@ type Lockable interface {
 	place() (fairqueue.Place, *lock)
 }
 
-// Multi is several locks, taken and released as one: all or nothing, in a single
-// transaction. Whoever comes first is ahead in every queue, so no two of them can wait for
-// each other, in whatever order they name the locks. A hold of it has one token, which is
-// higher than every earlier token of each of the locks; the loss of any part is the loss of
-// the whole. It is safe for concurrent use.
+// Multi is several locks that are taken and released as one, in a single transaction. A Multi that
+// comes first is ahead in every queue, so no two of them can wait for each other, in whatever order
+// they name the locks. A hold has one token, which is higher than every earlier token of each of the
+// locks; the loss of one key is the loss of the hold. It is safe for concurrent use.
 type Multi struct {
 	lock
 	places []fairqueue.Place
@@ -27,10 +26,9 @@ type Multi struct {
 
 var _ Locker = (*Multi)(nil)
 
-// NewMulti returns the lock that consists of all the given ones. If one is given twice, it is named and taken
-// once, exclusively if either is. Holds are bound to one session from src. The
-// parts' options count for their places in line (labels), those given to With for the
-// whole. Without any lock, and with a nil src, it panics.
+// NewMulti returns the lock that consists of the given ones. A lock that is given twice is taken once,
+// exclusively if either is. Holds are bound to one session from src. Labels are those of the parts;
+// other options are given to With. Without any lock, and with a nil src, it panics.
 func NewMulti(src session.Source, locks ...Lockable) *Multi {
 	if src == nil || src == (*session.Session)(nil) || src == (*session.Keeper)(nil) {
 		panic("etcdlock: a Multi needs a session source")
@@ -62,9 +60,9 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 	return m
 }
 
-// With returns the same lock with options besides those that it has: [WithHooks], [WithLogger],
-// [WithMinHold]. [WithNamespace], [AtPrefix] and [WithLabel] are for its parts and have no effect;
-// those of other kinds of lock panic.
+// With returns the same lock with further options: [WithHooks], [WithLogger], [WithMinHold].
+// [WithNamespace], [AtPrefix] and [WithLabel] are for its parts and have no effect; options of other
+// kinds of lock panic.
 func (m *Multi) With(opts ...Option) *Multi {
 	with := *m
 	with.opts.hooks, with.opts.queue = slices.Clip(m.opts.hooks), nil // not to write into another With's
@@ -72,10 +70,9 @@ func (m *Multi) With(opts ...Option) *Multi {
 	return &with
 }
 
-// Lock waits until it has all the locks. If all are free that is one round trip and one raft
-// entry, and for more than 64 a read more (42 readers: up to five). If not, it waits for one after
-// the other, and there is one read more at the end. Errors are as for [Mutex.Lock], and a
-// [*TooManyError] if there are more than 127, one less than etcd's default limit for a transaction, or than
+// Lock waits until it has all the locks. If all are free, that is one round trip and one raft entry,
+// and a read more for more than 64 locks (42 readers: up to five). If not, there is one read more at
+// the end. Errors are as for [Mutex.Lock], and a [*TooManyError] for more than 127 locks, or more than
 // this etcd allows. If ctx comes from a reader's hold of a part that is to be taken
 // exclusively, the error wraps [ErrUpgrade], as that of [RWMutex.Lock] does. The source that counts is that
 // given to NewMulti.
@@ -88,8 +85,8 @@ func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
 	})
 }
 
-// TryLock takes the locks only if all are free: one read, which has to find that, and one
-// transaction. Otherwise the error is [ErrBusy], with nothing written.
+// TryLock takes the locks only if all are free: one read and one transaction. Otherwise the error is
+// [ErrBusy], after the read.
 func (m *Multi) TryLock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
 		if err := m.refuseUpgrade(ctx); err != nil {

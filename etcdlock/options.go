@@ -35,7 +35,7 @@ type options struct {
 	hooks     []*Hooks
 	minHold   time.Duration
 
-	kind     string // of lock, for which they are
+	kind     string // of lock
 	local    localOptions
 	slots    bool
 	priority int
@@ -43,18 +43,16 @@ type options struct {
 	every    time.Duration
 }
 
-// WithNamespace sets what the names of locks are prefixed with in etcd: the queue of
-// a name is at <namespace>/<escaped name>/. The default is "etcdlock". It is used as
-// it is, may contain slashes, and must satisfy the rules for names.
+// WithNamespace sets the prefix of the names of locks in etcd: the queue of a name is at
+// <namespace>/<escaped name>/. The default is "etcdlock". The namespace is used as it is, may contain
+// slashes, and must satisfy the rules for names.
 func WithNamespace(namespace string) Option {
 	return optionFunc(func(o *options) { o.namespace = namespace })
 }
 
-// AtPrefix takes the lock's name as the prefix of its queue in etcd, without namespace
-// and escaping: the queue is at <name>/. With it a lock shares its queue with programs
-// that use etcd's concurrency package, its lock service or "etcdctl lock" at that
-// prefix: they and we exclude each other, in order. The default is a queue in the
-// namespace; with AtPrefix, WithNamespace has no effect.
+// AtPrefix puts the queue at <name>/ in etcd, without namespace and escaping. A lock at a prefix
+// excludes programs that use etcd's concurrency package, its lock service or "etcdctl lock" at that
+// prefix, and waits in line with them. With it, WithNamespace has no effect.
 func AtPrefix() Option {
 	return optionFunc(func(o *options) {
 		o.raw = true
@@ -62,18 +60,17 @@ func AtPrefix() Option {
 	})
 }
 
-// WithLabel adds a text to what is stored about the owner of the lock, next to host,
-// process id, program and time, for people who look into the queue. With a label of more than
-// 512 bytes, every attempt to take the lock fails with [ErrTooLarge]. The default is none.
+// WithLabel adds a text to what etcd stores about the owner of the lock: host, process id, program
+// and time. [Inspect] and [BlockedError] show it. With a label of more than 512 bytes, every attempt
+// to take the lock fails with [ErrTooLarge]. The default is none.
 func WithLabel(label string) Option {
 	return optionFunc(func(o *options) { o.queue = append(o.queue, fairqueue.WithLabel(label)) })
 }
 
-// WithMinHold makes a release take effect no earlier than d after the grant, even if the
-// session is closed or the process ends in between. It is for jobs that must not run twice
-// although clocks differ: the first to come does the job and is done long before the last one
-// tries. If the holder crashes, the lock is free when its session's TTL is over, as
-// always. The default is 0.
+// WithMinHold keeps the lock taken for at least d after the grant, even if it is unlocked, the
+// session is closed or the process ends before. It is for jobs that must not run twice although
+// clocks differ: the first process does the job and is done long before the last one tries. If the
+// holder crashes, the lock is free after its session's TTL. The default is 0.
 func WithMinHold(d time.Duration) Option {
 	return optionFunc(func(o *options) {
 		if o.kind == anElection {
@@ -83,21 +80,20 @@ func WithMinHold(d time.Duration) Option {
 	})
 }
 
-// WithSlots numbers the permits of a [Semaphore]: [Hold.Slot] then tells a number from 0 to
-// size - 1 that no other holder has, for those who shard work by it. Only for permits of
-// weight 1. All users of the semaphore give it, or none: others get a [*SizeError], until [Semaphore.Forget].
-// It costs one read and one transaction more for each. The default is no numbers.
+// WithSlots numbers the permits of a [Semaphore]: [Hold.Slot] returns a number from 0 to size - 1
+// that no other holder has. It is for permits of weight 1. All users of the semaphore must give it,
+// or none: others get a [*SizeError], until [Semaphore.Forget]. A permit costs one read and one
+// transaction more. The default is no numbers.
 func WithSlots() Option {
 	return special(aSemaphore, "WithSlots", func(o *options) {
 		o.slots, o.queue = true, append(o.queue, fairqueue.WithSlots())
 	})
 }
 
-// WithPriority makes a candidate of an [Election] preferred to those with a lower one when the
-// leadership is vacant. It does not interrupt a term. Who comes up
-// while a higher one waits passes the term on before Campaign returns; observers may see it for
-// that moment. The default is 0; a negative one
-// panics. Candidates of other programs know no priorities.
+// WithPriority makes a candidate of an [Election] preferred to candidates of lower priority when
+// the leadership is vacant. It does not interrupt a term. A candidate that is granted the term while
+// a higher priority waits passes it on before Campaign returns; observers may see it for a moment.
+// The default is 0; a negative priority panics. Candidates of other programs have none.
 func WithPriority(priority int) Option {
 	if priority < 0 {
 		panic("etcdlock: a negative priority")
@@ -105,12 +101,11 @@ func WithPriority(priority int) Option {
 	return special(anElection, "WithPriority", func(o *options) { o.priority = priority })
 }
 
-// WithHealthCheck makes [Election.Run] call check before each term and then every so often
-// during it. If it returns an error, the term ends as if it had been lost, with [ErrUnhealthy]
-// as the cause of the callback's context, and Run campaigns again only when check succeeds,
-// asking every so often. Its context ends after the same time, or with the term; a check that
-// has not returned by then counts as failed, and is not called again until it has. One that ends its
-// goroutine, as t.FailNow does, has failed; a panic ends the process. The default is no check. It panics if every is not positive or check is nil.
+// WithHealthCheck makes [Election.Run] call check before each term, and every so often during it.
+// If check returns an error, the term ends with [ErrUnhealthy] as the cause of the callback's
+// context, and Run campaigns again only when check succeeds. check's context ends after the same
+// time, or with the term. A check that has not returned by then has failed, and is not called again
+// before it returns; so has one that ends its goroutine. The default is no check. It panics if every is not positive or check is nil.
 func WithHealthCheck(every time.Duration, check func(context.Context) error) Option {
 	if every <= 0 || check == nil {
 		panic("etcdlock: a health check needs a function and a positive interval")
@@ -118,27 +113,22 @@ func WithHealthCheck(every time.Duration, check func(context.Context) error) Opt
 	return special(anElection, "WithHealthCheck", func(o *options) { o.every, o.health = every, check })
 }
 
-// WithLocalHandover makes goroutines that share one Mutex value hand the lock on to each other in
-// memory, in the order in which they came, without a write in etcd. They stand in etcd's queue
-// together, with one ticket, and go back to its end, so that other processes have their turn, when
-// the ticket has been owned for the time bound, or for that many grants, whichever comes first. If
-// nobody else stands there then, which takes one read, they keep it for as long again.
-// So others wait longer than they would otherwise by at most bound, and what the last holder still
-// takes, for each such process ahead of them; and within that time, goroutines of the process that
-// has the lock overtake those of others who came first. The order of processes stays that of
-// etcd's queue.
+// WithLocalHandover lets goroutines that share one Mutex value hand the lock on in memory, in the
+// order in which they called Lock. They have one ticket in etcd's queue. When it has been owned for
+// the time bound, or for that many grants, it goes back to the end of the queue; if no other process
+// waits, it is kept for as long again. So another process waits longer by up to bound for each such
+// process ahead of it.
 //
-// Before the lock goes to the next goroutine, Unlock asks etcd whether the ticket is still there: one read. The
-// ticket may have been removed by hand, and another process may have the lock. There is no read for an
-// Unlock within 50 µs of the last hand-over, but one every 5 ms. So the limit is this: while goroutines hand
-// the lock on without a pause, a Lock may still be granted up to 5 ms after the ticket was removed. If etcd
-// does not answer within 250 ms, the ticket is given back, and the goroutines wait in etcd's queue again.
+// Holds under one ticket have the same [Token]: it fences processes, not their goroutines. If the
+// session is lost, holders and waiters get [ErrLost]. If only the key of the holder is removed by
+// hand, waiters are in line again.
 //
-// All who have the lock under one ticket have the same [Token]: it fences processes, not
-// goroutines of one process. If the session is lost, or the ticket with which they stand in
-// etcd's line, those who wait in memory get [ErrLost]; if the key of the one who has the lock is
-// removed, they stand in line again. Only for a [Mutex]; not together with [WithMinHold]. The default is that every Lock has a
-// ticket. It panics if bound or grants is not positive.
+// Unlock reads whether the ticket is still there before it hands the lock on, at most once in 5 ms
+// while the lock is handed on without pauses of 50 µs. So a Lock may be granted up to 5 ms after the
+// ticket was removed by hand. If etcd does not answer within 250 ms, the lock is given back.
+//
+// It is for a [Mutex], and not together with [WithMinHold]. The default is a ticket for each Lock. It
+// panics if bound or grants is not positive.
 func WithLocalHandover(bound time.Duration, grants int) Option {
 	if bound <= 0 || grants <= 0 {
 		panic("etcdlock: the bounds of a local hand-over must be positive")
@@ -146,21 +136,17 @@ func WithLocalHandover(bound time.Duration, grants int) Option {
 	return special(aMutex, "WithLocalHandover", func(o *options) { o.local.bound, o.local.grants = bound, grants })
 }
 
-// WithRetention makes the lock stay with the Mutex value when it has been unlocked, until somebody
-// else wants it, or for the time idle at most: then locking and unlocking it again costs one read each, and
-// no write. Unlock reads whether somebody else is in line already; if so it gives the lock back, which makes it
-// two round trips. Lock reads whether the lock is still there; if it was removed by hand, Lock waits in
-// line as any other. From the first Unlock on a watch on the queue tells of others, and another process has the lock
-// within one hand-over more than otherwise. There is no read within 50 µs of the last Unlock or Lock, but one
-// every 5 ms, as with WithLocalHandover. While the process does not answer, others wait until its TTL is
-// over, as if it had crashed with the lock, although nobody uses it.
+// WithRetention keeps the lock with the Mutex value after Unlock, until another process waits for
+// it, or for the time idle at most. Locking it again then costs one read, and no write. Unlock reads
+// whether others wait, and gives the lock back if so. As with [WithLocalHandover] there is at most
+// one read in 5 ms without pauses, and a Lock may be granted up to 5 ms after a removal by hand.
 //
-// Somebody else is one who stands in line. A TryLock of another Mutex does not, so it gets [ErrBusy] for
-// as long as the lock is kept, and does not end that.
+// While the lock is kept, a watch reports other waiters, which get it one hand-over later than
+// otherwise; a TryLock does not wait, and gets [ErrBusy]. If the process does not answer, they wait until its
+// TTL is over, although the lock is not in use. All holds until the lock is given back have the same [Token].
 //
-// All who have the lock without it being given back in between have the same [Token].
-// Only for a [Mutex]; not together with [WithMinHold]. The default is that Unlock gives the
-// lock back. It panics if idle is not positive.
+// It is for a [Mutex], and not together with [WithMinHold]. The default is that Unlock gives the lock
+// back. It panics if idle is not positive.
 func WithRetention(idle time.Duration) Option {
 	if idle <= 0 {
 		panic("etcdlock: the time for which a lock is kept must be positive")
@@ -168,7 +154,7 @@ func WithRetention(idle time.Duration) Option {
 	return special(aMutex, "WithRetention", func(o *options) { o.local.idle = idle })
 }
 
-// special is an option that only one kind of lock heeds. Others panic; an inspection takes those of all.
+// special is an option for one kind of lock. With others it panics; an inspection takes all options.
 func special(kind, name string, apply func(*options)) Option {
 	return optionFunc(func(o *options) {
 		if o.kind != kind && o.kind != anInspection {

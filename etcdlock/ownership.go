@@ -226,7 +226,7 @@ func (c *localClaim) Wait(ctx context.Context) error {
 		err = c.Session().Err()
 	}
 	if err != nil {
-		_ = c.release(ctx) // the error tells what is wrong
+		_ = c.release(ctx) // err is returned
 	}
 	return err
 }

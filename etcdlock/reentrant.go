@@ -7,22 +7,20 @@ import (
 	"time"
 )
 
-// ReentrantLock is an exclusive lock that can be locked again by who holds it already. Who
-// that is, the context tells: Lock returns one that stands for the hold, and a Lock with it,
-// or with one derived from it, enters the same hold again, at no cost and with the same token. It is
-// released when every Lock has had its Unlock. It is safe for concurrent use.
-//
-// To give the context to another goroutine is to share the lock with it.
+// ReentrantLock is an exclusive lock that its holder can lock again. The context identifies the
+// holder: Lock returns one that stands for the hold, and a Lock with it, or with one derived from it,
+// enters the same hold again, at no cost and with the same token. The lock is released when every Lock
+// has had its Unlock. A goroutine that is given the context shares the hold. It is safe for
+// concurrent use.
 type ReentrantLock struct {
 	inner Locker
 	lock  *lock // of inner
 }
 
-// Reentrant returns l, a [Mutex] (or stripe) or a [RWMutex], of which this is the exclusive
-// side, as a lock that can be entered again. Others panic: two readers, or holders of permits,
-// are not one. All values of one name, namespace and session.Source are the same lock, and can be entered
-// through each other's contexts. Sources are compared with ==: a Keeper stays the same when its session
-// changes, but two Keepers, or two sessions, of one client are two sources.
+// Reentrant returns l, a [Mutex] (or stripe) or a [RWMutex], for writing, as a lock that can be entered
+// again. Other kinds panic. All values of one name, namespace and session.Source are the same lock,
+// and can be entered through each other's contexts. Sources are compared with ==: a Keeper stays the
+// same when its session changes, but two Keepers, or two sessions, of one client are two sources.
 func Reentrant(l Locker) *ReentrantLock {
 	need(l, "Reentrant needs a lock")
 	switch l := l.(type) {
@@ -36,48 +34,33 @@ func Reentrant(l Locker) *ReentrantLock {
 	panic("etcdlock: only a Mutex or a RWMutex can be re-entrant")
 }
 
-// Lock enters the hold that ctx comes from, or waits for the lock as [Mutex.Lock] does. The
-// context that it returns ends with ctx or with the hold, whichever comes first; use it for
-// what is done under the lock. The hold's Unlock undoes this Lock only. With an error it is ctx as it
-// was given.
+// Lock enters the hold that ctx comes from, or waits for the lock as [Mutex.Lock] does. The context
+// that it returns ends with ctx or with the hold; use it for the work under the lock. With an error it
+// is ctx. The hold's Unlock undoes this Lock only.
 //
 // If ctx comes from a hold that was not taken through a ReentrantLock, the error wraps
-// [ErrNotReentrant], or [ErrUpgrade] if it is a reader's, rather than that the call waits for itself.
+// [ErrNotReentrant], or [ErrUpgrade] for a reader's hold. If the hold has been lost, the error wraps
+// [ErrLost]. If it has been released, Lock waits as with any other context.
 //
-// If the hold that ctx comes from has been lost, the error wraps [ErrLost], since what is
-// around this call has lost its protection. If it has been released, the context has no
-// more rights than any other.
-//
-// If ctx comes from a hold of this name that was taken from another session.Source, that counts as
-// another lock: another cluster or namespace may be behind it. If it is the same lock after all, Lock
-// waits for that hold, until ctx ends. So take the locks that enter each other from one Keeper.
+// A hold from another session.Source counts as of another lock, in another cluster perhaps. If it is
+// the same lock after all, Lock waits for that hold, until ctx ends. So take locks that enter each
+// other from one Keeper.
 func (r *ReentrantLock) Lock(ctx context.Context) (context.Context, *Hold, error) {
 	return r.enter(ctx, "lock", Locker.Lock)
 }
 
-// TryLock is Lock without waiting; if somebody else has the lock or waits for it, and ctx does
-// not come from a hold of it, the error is [ErrBusy].
+// TryLock is Lock without waiting: the error wraps [ErrBusy] if the lock is taken and ctx does not
+// come from a hold of it.
 func (r *ReentrantLock) TryLock(ctx context.Context) (context.Context, *Hold, error) {
 	return r.enter(ctx, "trylock", Locker.TryLock)
 }
 
-// Do runs fn with the lock, entered again or taken, as the function [Do] does. fn's context
-// enters the lock again.
+// Do is the function [Do] with Lock. fn's context enters the lock again.
 func (r *ReentrantLock) Do(ctx context.Context, fn func(ctx context.Context, h *Hold) error) error {
-	return Do(ctx, reentrantLocker{r}, fn)
-}
-
-// reentrantLocker hands out holds whose contexts can be entered again.
-type reentrantLocker struct{ lock *ReentrantLock }
-
-func (l reentrantLocker) Lock(ctx context.Context) (*Hold, error) {
-	_, h, err := l.lock.Lock(ctx)
-	return h, err
-}
-
-func (l reentrantLocker) TryLock(ctx context.Context) (*Hold, error) {
-	_, h, err := l.lock.TryLock(ctx)
-	return h, err
+	return do(ctx, func(ctx context.Context) (*Hold, error) {
+		_, h, err := r.Lock(ctx)
+		return h, err
+	}, fn)
 }
 
 func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, context.Context) (*Hold, error)) (context.Context, *Hold, error) {
@@ -103,7 +86,7 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, 
 			err = e.base.Err()
 		}
 		if err != nil {
-			_ = again.Unlock(ctx) // the error tells what is wrong
+			_ = again.Unlock(ctx) // err is returned
 			return ctx, nil, failed(op, r.lock.name, err)
 		}
 		return again.within(ctx), again, nil
@@ -116,8 +99,8 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, 
 	return h.within(ctx), h, nil
 }
 
-// entries are the Locks of one hold that have not been undone. Each has a hold of its own, whose claim
-// is an entry.
+// entries counts the Locks of one hold that have not been undone. Each of them has a hold of its own, whose
+// claim is an entry.
 type entries struct {
 	base *Hold
 
@@ -164,7 +147,7 @@ type entry struct {
 	*entries
 }
 
-// bind has the hold end with the base, which knows of a loss.
+// bind makes the hold end with the base, whose claim notices a loss.
 func (e *entry) bind(h *Hold) { h.outer = e.base }
 
 func (e *entry) release(ctx context.Context) error { return e.leave(ctx) }

@@ -17,17 +17,16 @@ const (
 	longCampaignRetry = 10 * time.Second
 )
 
-// Run stands as a candidate for as long as ctx lasts: it campaigns with value, calls lead while
-// it leads, resigns when lead has returned, and campaigns again. lead's context ends with ctx,
-// with the term (at the session's deadline at the latest, before anybody else can lead), or
-// when the health check fails ([WithHealthCheck]); its cause says why. lead must return then:
-// the session is kept alive until it has, so a leader that is slow to stop delays the next one
-// rather than working beside it, unless etcd cannot be reached.
+// Run is a candidate for as long as ctx lasts: it campaigns with value, calls lead while it leads,
+// resigns when lead has returned, and campaigns again. lead's context ends with ctx, with the term (at
+// the session's deadline at the latest, before another candidate can lead), or when the health check
+// fails ([WithHealthCheck]); its cause says why. lead must return then. The session is kept alive
+// until it has, so a leader that stops slowly delays the next one, unless etcd cannot be reached.
 //
 // Run returns only
 //
-//   - when ctx has ended and lead, if it was running, has returned: an error that wraps
-//     ctx's cause, and what lead returned, if it is no context's error;
+//   - when ctx has ended and lead has returned: an error that wraps ctx's cause, and lead's error,
+//     unless that is a context's;
 //   - when lead returns an error or panics although the term was neither lost nor ended by the
 //     health check: that error, unwrapped, or the panic, after resigning (if lead has resigned
 //     itself, a context's error does not count);
@@ -35,10 +34,9 @@ const (
 //     that is not of a Keeper is lost, the name is invalid, the value is too large, or etcd refuses
 //     (permission denied, no space).
 //
-// It campaigns again after a pause of half a second, give or take half of it, when lead has
-// returned nil, whether or not it resigned itself; when the term was lost, whatever lead
-// returned then; and when the health check has failed, as soon as it succeeds. Failures that
-// may pass are tried again after 0.1 s to 10 s. For this src should be a session.Keeper.
+// It campaigns again after about half a second when lead has returned nil or the term was lost, and
+// when a failed health check succeeds. Temporary failures are retried after 0.1 s to 10 s. src should be
+// a session.Keeper.
 func (e *Election) Run(ctx context.Context, value string, lead func(ctx context.Context, t *Term) error) error {
 	e.ready(ctx)
 	need(lead, "Run needs a function to lead with")
@@ -90,9 +88,9 @@ func (e *Election) lead(ctx context.Context, term *Term, health *healthCheck, le
 	err = lead(leading, term)
 	cause := context.Cause(leading) // of the end of the term, if it ended before lead did
 	if cause == nil {
-		cause = term.Err() // which looks at the clock
+		cause = term.Err()
 	}
-	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) // lead only says that it noticed
+	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) // lead returns the end of its context
 	switch {
 	case ctx.Err() != nil:
 		stopped := context.Cause(ctx)
@@ -106,12 +104,11 @@ func (e *Election) lead(ctx context.Context, term *Term, health *healthCheck, le
 	return err != nil, err
 }
 
-// resign gives up a term when its work has stopped. If etcd does not answer, that goes on in
-// the background.
+// resign gives up a term when its work has stopped.
 func resign(ctx context.Context, term *Term) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	_ = term.Resign(bounded) // a loss has been told, and nothing else can be done
+	_ = term.Resign(bounded) // a loss has ended lead's context; the rest goes on in the background
 }
 
 // passing reports whether campaigning may succeed another time.

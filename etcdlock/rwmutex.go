@@ -9,15 +9,13 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// RWMutex is a lock that either one writer holds or any number of readers. It is fair
-// both ways: readers that stand next to each other in line share, a reader never overtakes a
-// writer that came first, nor a writer a reader. So neither starves. It has no state, as
-// [Mutex], and a Mutex of the same name is its exclusive side. It is safe for concurrent use.
+// RWMutex is a lock that either one writer holds or any number of readers. Readers that are next to
+// each other in line share it; a reader never overtakes a writer that came first, nor a writer a
+// reader. So neither starves. It has no state, and a [Mutex] of the same name is its exclusive side.
+// It is safe for concurrent use.
 //
-// A writer can become a reader ([Hold.Downgrade]), a reader never a writer ([ErrUpgrade]).
-//
-// The tokens of readers that share do not fence each other: the later one's is higher, and
-// the earlier one still holds. Let only writers write.
+// A writer can become a reader ([Hold.Downgrade]), a reader never a writer ([ErrUpgrade]). Tokens of
+// readers do not fence each other. Let only writers write.
 type RWMutex struct {
 	lock
 	queue *fairqueue.Queue
@@ -38,8 +36,8 @@ func NewRWMutex(src session.Source, name string, opts ...Option) *RWMutex {
 	return m
 }
 
-// Lock waits in line until it has the lock for itself. It is like [Mutex.Lock]; in addition
-// the error wraps [ErrUpgrade], at once, if ctx comes from a reader's hold of this lock. That is a hold
+// Lock waits in line until it has the lock exclusively. It is like [Mutex.Lock]; in addition the error
+// wraps [ErrUpgrade], at once, if ctx comes from a reader's hold of this lock. That is a hold
 // of a lock of the same name, namespace and session.Source. A reader's hold from another source, such as
 // a second Keeper of the same client, is not recognized: Lock waits for it.
 func (m *RWMutex) Lock(ctx context.Context) (*Hold, error) {
@@ -48,8 +46,7 @@ func (m *RWMutex) Lock(ctx context.Context) (*Hold, error) {
 	})
 }
 
-// TryLock takes the lock for itself only if it is free and nobody waits for it. It is like
-// [Mutex.TryLock].
+// TryLock is like [Mutex.TryLock], with the errors of Lock.
 func (m *RWMutex) TryLock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
 		return m.write(ctx, m.queue.TryJoin)
@@ -85,12 +82,11 @@ func (h *Hold) reads(prefix string) bool {
 	return h.downgraded() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return c.prefix == prefix && c.shared })
 }
 
-// RLock waits in line until it has the lock together with other readers. Costs and errors
-// are those of [Mutex.Lock].
+// RLock waits in line until it has the lock as a reader. Costs and errors are those of [Mutex.Lock].
 func (m *RWMutex) RLock(ctx context.Context) (*Hold, error) { return m.read.Lock(ctx) }
 
-// TryRLock takes the lock together with other readers if no writer has it or waits for it.
-// Otherwise the error is [ErrBusy], after a single read.
+// TryRLock takes the lock as a reader if no writer holds it or waits for it. Otherwise the error is
+// [ErrBusy], after a single read.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Hold, error) { return m.read.TryLock(ctx) }
 
 // RLocker returns the readers' side as a lock of its own.
@@ -126,8 +122,7 @@ func (r *ReadLock) place() (fairqueue.Place, *lock) {
 	return fairqueue.Place{Queue: r.queue, Mode: fairqueue.Shared}, &r.lock
 }
 
-// Shared reports whether others may hold the lock at the same time: readers, or a writer
-// that has been downgraded. Permits of a semaphore do not count.
+// Shared reports whether it is the hold of a reader, or of a writer that has been downgraded.
 func (h *Hold) Shared() bool {
 	h.needMade()
 	return h.downgraded() || len(h.lock.covers) == 1 && h.lock.covers[0].shared
@@ -140,15 +135,14 @@ func (h *Hold) downgraded() bool {
 
 var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be downgraded")
 
-// Downgrade turns a writer's hold into a reader's, without a gap in which another writer
-// could come: the readers that stand right behind it in line get the lock as well, and so do
-// those who come until the next writer does. The hold and its token stay the same. One
-// round trip, one raft entry. On a reader's hold it does nothing.
+// Downgrade turns a writer's hold into a reader's, without a gap in which another writer could get
+// the lock. Readers right behind it in line get the lock as well, up to the next writer. The hold and
+// its token stay the same. One round trip, one raft entry. On a reader's hold it does nothing.
 //
-// The error wraps [ErrLost] (or [ErrClosed], [ErrUnlocked]) if the hold has ended. If ctx ends
-// before etcd answers, the hold may have become shared or not; call it again. Holds of other
-// locks than a Mutex or RWMutex, those of a Mutex [WithLocalHandover] or [WithRetention], which the
-// process may keep or hand on, and those of a ReentrantLock, cannot be downgraded, which is an error.
+// The error wraps [ErrLost] (or [ErrClosed], [ErrUnlocked]) if the hold has ended. If ctx ends before
+// etcd answers, the hold may have become shared or not; call it again. Only holds of a single Mutex or
+// RWMutex can be downgraded, and not of a Mutex [WithLocalHandover] or [WithRetention], nor of a
+// ReentrantLock; others get an error.
 func (h *Hold) Downgrade(ctx context.Context) error {
 	h.ready(ctx)
 	return failed("downgrade", h.lock.name, h.downgrade(ctx))

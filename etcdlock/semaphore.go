@@ -9,14 +9,13 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Semaphore is a lock with a number of permits, of which each holder takes one or more.
-// It is strictly first come, first served: one who wants many is not overtaken by those
-// behind it who want few. Permits are taken all at once, and come back when their holder
-// dies. As a [Locker] it is taken for one permit. It is safe for concurrent use.
+// Semaphore is a lock with a number of permits, of which each holder takes one or more, all at once.
+// It is strictly first come, first served: a waiter for many permits is not overtaken by later ones
+// for few. Permits of a crashed holder come back. As a [Locker] it is taken for one permit. It is safe
+// for concurrent use.
 //
-// Its size is agreed on in etcd: the first to use it sets it, and stays until [Semaphore.Resize]
-// changes it. Holders do not fence each other, since several hold at a time; the tokens of
-// one slot do (see [WithSlots]).
+// Its size is stored in etcd: the first use sets it, [Semaphore.Resize] changes it. Holders do not fence
+// each other, since several hold at a time; the tokens of one slot do (see [WithSlots]).
 //
 // A [Mutex] of the same name takes all permits.
 type Semaphore struct {
@@ -27,9 +26,9 @@ type Semaphore struct {
 
 var _ Locker = (*Semaphore)(nil)
 
-// NewSemaphore returns the semaphore of name with size permits. No request is made; that
-// its users agree on the size shows with the first permit. It panics if size is not
-// positive or src is nil, and with [AtPrefix]: no other program shares its queue.
+// NewSemaphore returns the semaphore of name with size permits. No request is made; another size
+// than the stored one shows with the first permit. It panics if size is not positive or src is nil,
+// and with [AtPrefix]: no other program shares its queue.
 func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *Semaphore {
 	if size <= 0 {
 		panic("etcdlock: the size of a semaphore must be positive")
@@ -42,17 +41,15 @@ func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *
 	return &Semaphore{lock: l, size: size, queue: fairqueue.New(src, prefix, o.queue...)}
 }
 
-// Acquire waits in line until it has n permits: one round trip and one raft entry if there
-// are as many, one more of each if it had to wait. Errors are as for [Mutex.Lock], and a [*SizeError]
-// if the semaphore's users have agreed on another size than the one given to NewSemaphore,
-// or if n is less than 1 or more than the size.
+// Acquire waits in line until it has n permits: one round trip and one raft entry if they are free,
+// one more of each after a wait. Errors are as for [Mutex.Lock], and a [*SizeError] if the stored size
+// is not the one given to NewSemaphore, or if n is less than 1 or more than the size.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) (*Hold, error) {
 	return s.permits(ctx, "acquire", n, s.queue.JoinPermits)
 }
 
-// TryAcquire takes n permits only if nobody has to wait for that, and returns [ErrBusy]
-// otherwise, after a single read. Where others come and go all the time, it may have to take its
-// place in line and leave it again to know.
+// TryAcquire takes n permits only if it need not wait, and returns [ErrBusy] otherwise, after a single
+// read. Under contention it may have to join the queue and leave it again to know.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*Hold, error) {
 	return s.permits(ctx, "tryacquire", n, s.queue.TryPermits)
 }
@@ -81,12 +78,11 @@ func (s *Semaphore) permits(ctx context.Context, op string, n int64, join func(c
 
 var errSlots = errors.New("with slots only one permit can be taken at a time")
 
-// Resize changes the number of permits, for good and for all its users, whatever size they gave
-// to NewSemaphore: who goes by a replaced size goes by the new one. Waiters get what is new at
-// once, in order. If there are fewer, no permit is taken away, and none is granted until enough
-// have been given back; who waits for more than there are gets a [*SizeError], at once if it is
-// next in line, and within about 10 s otherwise. Holders who want to know follow Sizes. It
-// panics if size is not positive. One read and one transaction.
+// Resize changes the number of permits for all users: a size that was replaced, given to NewSemaphore,
+// stands for the new one. If there are more permits, waiters get them at once, in order. If there are
+// fewer, no permit is taken away, and none is granted until enough have been released; a waiter for
+// more than there are gets a [*SizeError], at once if it is next in line, and within about 10 s
+// otherwise. It panics if size is not positive. One read and one transaction.
 func (s *Semaphore) Resize(ctx context.Context, size int64) error {
 	s.ready(ctx)
 	err := s.err
@@ -96,9 +92,9 @@ func (s *Semaphore) Resize(ctx context.Context, size int64) error {
 	return failed("resize", s.name, err)
 }
 
-// Forget removes what the semaphore leaves in etcd when nobody uses it, a single key that has
-// the size. It is for names that are not used again. If somebody holds a permit or waits for
-// one, the error wraps [ErrBusy]. One transaction.
+// Forget removes the stored size, a key that stays in etcd when the semaphore is not in use. It is for
+// names that are not used again. If a permit is held or waited for, the error wraps [ErrBusy]. One
+// transaction.
 func (s *Semaphore) Forget(ctx context.Context) error {
 	s.ready(ctx)
 	err := s.err
@@ -108,9 +104,9 @@ func (s *Semaphore) Forget(ctx context.Context) error {
 	return failed("forget", s.name, err)
 }
 
-// Sizes follows the size: first as it is, 0 if nobody has used the semaphore yet, then
-// every change of it, until ctx ends. An error says that etcd refuses to be read at the
-// moment, and the loop may be left or goes on; or that the client was closed, and the loop ends. One read and one watch, no session.
+// Sizes yields the size, 0 before the first use, and then every change of it, until ctx ends. An error
+// says that etcd refuses the read, and the loop goes on unless it is left; or that the client was
+// closed, and the loop ends. One read and one watch, no session.
 func (s *Semaphore) Sizes(ctx context.Context) iter.Seq2[int64, error] {
 	s.ready(ctx)
 	return func(yield func(int64, error) bool) {
@@ -153,8 +149,8 @@ func (p *numberedPermit) Revision() int64 {
 	return p.ticket.Revision()
 }
 
-// Slot returns the number of a semaphore's permit, from 0 to size - 1, which nobody else has
-// at the same time. ok is false for other holds, and for semaphores without [WithSlots].
+// Slot returns the number of a semaphore's permit, from 0 to size - 1, which no other holder has. ok
+// is false for other holds, and for semaphores without [WithSlots].
 func (h *Hold) Slot() (number int, ok bool) {
 	if p, numbered := h.claim.(*numberedPermit); numbered {
 		return p.slot, true

@@ -11,10 +11,9 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Striped is a number of exclusive locks, the stripes, for what would otherwise contend for one:
-// either by key, so that few keys share a lock ([Striped.For]), or for something that has
-// been split into equal segments, like the stock of a shop ([Striped.Any], [Striped.AnyN]).
-// All ways of taking a stripe exclude each other. It is safe for concurrent use.
+// Striped is a number of exclusive locks, the stripes. They are taken by key, so that few keys share a
+// lock ([Striped.For]), or as any of several equal parts, such as of the stock of a shop
+// ([Striped.Any], [Striped.AnyN]). It is safe for concurrent use.
 //
 // Stripe i is the lock called name/i: a Mutex of that name is the same lock.
 type Striped struct {
@@ -22,9 +21,8 @@ type Striped struct {
 	stripes []*Mutex
 }
 
-// NewStriped returns the stripes of name, numbered from 0. All users must give the same
-// number of them: with another, a key has another stripe. It panics if the
-// number is not positive or src is nil.
+// NewStriped returns the stripes of name, numbered from 0. All users must give the same number: with
+// another, a key has another stripe. It panics if the number is not positive or src is nil.
 func NewStriped(src session.Source, name string, stripes int, opts ...Option) *Striped {
 	if stripes <= 0 {
 		panic("etcdlock: the number of stripes must be positive")
@@ -61,8 +59,8 @@ func (s *Striped) Index(key string) int {
 	return int(hash.Sum64() % uint64(len(s.stripes)))
 }
 
-// For returns the lock of key's stripe. To lock several keys at once, give all their locks
-// to [NewMulti], which takes care of those that share a stripe.
+// For returns the lock of key's stripe. To lock several keys at once, give all their locks to
+// [NewMulti]; keys may share a stripe.
 func (s *Striped) For(key string) *Mutex { return s.stripes[s.Index(key)] }
 
 // Stripe returns the lock of stripe i.
@@ -71,15 +69,13 @@ func (s *Striped) Stripe(i int) *Mutex {
 	return s.stripes[i]
 }
 
-// Any waits for whichever stripe is free first and returns its number as well. If several are free,
-// chance decides. It costs one read and one transaction if one is free; otherwise a
-// place in line for every stripe until the first of them comes up, so it is first come, first
-// served there too. Errors are as for [Multi.Lock].
+// Any waits for the first stripe that is free and returns its number as well. If several are free,
+// it picks one at random: one read and one transaction. Otherwise it is in line for every stripe until
+// it gets one. Errors are as for [Multi.Lock].
 //
-// With more than 127 stripes, or more than etcd allows in a transaction, a call that finds none free has a
-// place in line for a part of them only, 64 or fewer, which chance decides anew for each call. It looks at the
-// others about every 10 s. Calls are served in the order in which they came where they wait for the
-// same stripe; one that comes later may take a stripe that another does not wait for.
+// With more than 127 stripes, or more than etcd allows in a transaction, a call that finds none free
+// is in line for up to 64 of them, picked at random, and reads the others about every 10 s. A later
+// call may get a stripe that an earlier one does not wait for.
 func (s *Striped) Any(ctx context.Context) (*Hold, int, error) {
 	h, stripes, err := s.AnyN(ctx, 1)
 	if err != nil {
@@ -88,19 +84,17 @@ func (s *Striped) Any(ctx context.Context) (*Hold, int, error) {
 	return h, stripes[0], nil
 }
 
-// AnyN waits for whichever n stripes are free first and returns their numbers, in ascending
-// order: all at once, with one hold and one token. It panics if n is less than 1 or more
-// than there are. While it waits for the last of them it keeps those that came up, but two
-// AnyN cannot wait for each other, since whoever came first is ahead in every stripe. More than 127
-// cannot be had at once: the error is a [*TooManyError].
+// AnyN waits for the first n stripes that are free and returns their numbers, in ascending order, with
+// one hold and one token. It panics if n is less than 1 or more than there are; for more than 127 the
+// error is a [*TooManyError]. While it waits for the last of them it keeps the others, but two AnyN
+// cannot wait for each other: the first to come is ahead in every stripe.
 //
-// It knows nothing of what is in the segments: who needs some that are not empty takes those by
-// [Striped.Stripe], with a [Multi] if they are several.
+// To choose stripes by what they stand for, take them by [Striped.Stripe] and [NewMulti].
 func (s *Striped) AnyN(ctx context.Context, n int) (*Hold, []int, error) {
 	return s.anyN(ctx, "lockany", n, true)
 }
 
-// DoAnyN is [Do] with whichever n stripes are free first.
+// DoAnyN is [Do] with AnyN.
 func (s *Striped) DoAnyN(ctx context.Context, n int, fn func(ctx context.Context, h *Hold, stripes []int) error) error {
 	need(fn, "DoAnyN needs a function")
 	var stripes []int
@@ -112,8 +106,7 @@ func (s *Striped) DoAnyN(ctx context.Context, n int, fn func(ctx context.Context
 		func(ctx context.Context, h *Hold) error { return fn(ctx, h, stripes) })
 }
 
-// TryAnyN takes n stripes if as many are free, and returns [ErrBusy] otherwise, with nothing
-// written.
+// TryAnyN takes n stripes if as many are free, and returns [ErrBusy] otherwise, after one read.
 func (s *Striped) TryAnyN(ctx context.Context, n int) (*Hold, []int, error) {
 	return s.anyN(ctx, "trylockany", n, false)
 }

@@ -9,26 +9,21 @@ import (
 	"github.com/etcdlock/locks/internal/request"
 )
 
-// lockAgain is the pause after a Lock of NewLocker has failed, give or take half.
+// lockAgain is about the pause after a Lock of NewLocker has failed.
 const lockAgain = time.Second
 
-// NewLocker returns l as a sync.Locker, for code that wants one. A sync.Locker has no way to
-// return an error. Failures and losses are passed to onError, which decides what to do about
-// them: log it, cancel a context, end the process. It must not be nil.
+// NewLocker returns l as a sync.Locker, for code that needs one. Prefer [Do] wherever the code can be
+// changed: a sync.Locker has no way to return an error. Failures and losses are passed to onError, which
+// decides what to do about them: log it, cancel a context, end the process. It must not be nil.
 //
-// Lock calls onError if it cannot get the lock (the session is closed, etcd refuses), and tries
-// again about a second later, for ever: when it returns, the lock is held. onError is also
-// called, from a goroutine of its own, if the lock is lost before Unlock, and by Unlock if the
-// release could not be confirmed within 5 s; then it goes on in the background. Unlock of a
-// locker that is not locked panics, as that of a sync.Mutex does.
+// Lock calls onError if it cannot get the lock (the session is closed, etcd refuses), and tries again
+// about a second later, until it has the lock. onError is also called, from a goroutine of its own,
+// if the lock is lost before Unlock, and by Unlock if the release is not confirmed within 5 s; it goes
+// on in the background. Unlock of a locker that is not locked panics, as that of a sync.Mutex does.
 //
-// After a loss somebody else may have the lock before the code that believes in it gets to its
-// Unlock; the new owner and a new Lock here are not harmed by that Unlock. Whose it is, it cannot
-// tell: an Unlock ends the hold that is oldest here, so that no other's is ended too early. If the code
-// that locked again is the first to get to its own, its lock stays taken until the one that lost
-// its lock has unlocked as well. So that has to be done even after a loss.
-//
-// Prefer [Do], or Lock with a context, wherever the code can be changed.
+// After a loss another client may have the lock before this code calls Unlock, which does it no harm.
+// If the lock is locked again here before that, there are two holds, and each Unlock ends the older
+// one. So the lock stays taken until every Lock has had its Unlock, also after a loss.
 func NewLocker(l Locker, onError func(error)) sync.Locker {
 	need(l, "NewLocker needs a lock")
 	need(onError, "NewLocker needs a function for errors")

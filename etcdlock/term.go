@@ -9,17 +9,16 @@ import (
 	"github.com/etcdlock/locks/internal/request"
 )
 
-// Term is the time for which a candidate leads, from Campaign until it resigns or is lost.
-// It is a [Hold] and has all that one has. It is safe for concurrent use.
+// Term is the [Hold] of a leader, from Campaign until it is resigned or lost. It is safe for
+// concurrent use.
 type Term struct {
 	*Hold
 	candidacy *candidacy
 }
 
-// Proclaim replaces the value that others see, without an interruption of the term: one round
-// trip, one raft entry. If the term is over, the error says how, and nothing happens. A value of
-// more than 1 MiB is refused with [ErrTooLarge], and the term goes on. If ctx
-// ends before etcd answers, the value may or may not have been replaced.
+// Proclaim replaces the value that observers see: one round trip, one raft entry. If the term is over,
+// the error is how it ended, and nothing happens. For a value of more than 1 MiB the error wraps
+// [ErrTooLarge], and the term goes on. If ctx ends before etcd answers, the value may have been replaced.
 func (t *Term) Proclaim(ctx context.Context, value string) error {
 	t.ready(ctx)
 	err := t.Err()
@@ -31,24 +30,22 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	return failed("proclaim", t.Name(), t.orEnd(err))
 }
 
-// Resign ends the term. It is the same as Unlock, and like it works with a context that is over.
-// Stop what the leader does before.
+// Resign is Unlock. Stop the work of the leader first.
 func (t *Term) Resign(ctx context.Context) error { return t.Unlock(ctx) }
 
-// Transfer ends the term and makes the first waiting candidate with the given value the leader,
-// in one transaction, so that nobody else leads in between: neither candidates that have waited
-// longer, which are in line behind again, nor those of a higher priority. Stop what the leader does
-// before. Two reads and one transaction, again if candidates come or go meanwhile.
+// Transfer ends the term and makes the first waiting candidate with the given value the leader, in
+// one transaction: no other candidate leads in between, neither one that has waited longer, which joins
+// again at the end of the line, nor one of higher priority. Stop the work of the leader first. Two reads
+// and one transaction, again if candidates come or go meanwhile.
 //
-// If no such candidate waits, the error wraps [ErrNotWaiting]; if a candidate of another
-// program, which cannot be asked to step back, is ahead of it, [ErrForeign]; if more than 126
-// candidates are ahead of it, a [*TooManyError]. Then the term goes on, as it does if etcd refuses: without
-// space in its database, a transfer past a higher priority. If ctx ends before etcd answers, the error wraps ctx's; the term is over if Err says so.
+// The term goes on if no such candidate waits ([ErrNotWaiting]), if a candidate of another program is
+// ahead of it ([ErrForeign]), if more than 126 candidates are ahead of it (a [*TooManyError]), or if
+// etcd refuses the transaction. If ctx ends before etcd answers, the error wraps ctx's, and Err says
+// whether the term is over.
 //
-// A candidate that is cut off from etcd cannot lead, and nobody does until its TTL is over. So one
-// whose lease has not been renewed for half its TTL does not count as waiting. One that was cut off
-// more recently looks like any other. A candidate that gives up at the same moment leaves the term
-// to the next in line.
+// A candidate whose lease has not been renewed for half its TTL does not count as waiting: it is
+// probably cut off, and there would be no leader until its lease expires. If the candidate gives up at
+// the same moment, the next in line leads.
 func (t *Term) Transfer(ctx context.Context, candidate string) error {
 	t.ready(ctx)
 	return failed("transfer", t.Name(), t.transfer(ctx, candidate))

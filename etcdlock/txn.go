@@ -12,24 +12,23 @@ import (
 	"github.com/etcdlock/locks/internal/request"
 )
 
-// Txn starts a transaction that takes effect only while the hold exists on the server.
-// It is used as etcd's own: If, Then, Else, Commit. Commit makes one request, not tried
-// again, because only its user knows whether it can be.
+// Txn starts a transaction that takes effect only while the hold exists on the server. It is used as
+// etcd's own: If, Then, Else, Commit. Commit makes one request, and returns when it is answered, or
+// when ctx or the hold ends. It does not retry: only the caller knows whether the transaction may
+// take effect twice.
 //
-// If the hold is gone, nothing of it takes effect, neither Then nor Else, and Commit
-// returns an error that wraps [ErrLost] (or [ErrClosed], or [ErrUnlocked]). Otherwise the
-// response is that of the transaction as written, its Succeeded that of the comparisons
-// given to If. Commit returns when ctx or the hold ends.
+// If a key of the hold is missing, neither Then nor Else takes effect, and Commit returns an error
+// that wraps [ErrLost] (or [ErrClosed], or [ErrUnlocked]). Otherwise the response is that of the
+// transaction as written, and Succeeded says whether the comparisons given to If hold.
 //
-// Each key of the hold takes the place of one comparison, of which etcd allows 128 in a transaction, as
-// many as operations, unless it was started with another --max-txn-ops. Where both If and Else are
-// given, each takes the place of an operation too. If there are too many, the error wraps
-// [rpctypes.ErrTooManyOps].
+// If the answer is lost, the transaction may have taken effect while the hold existed. Then the
+// error wraps [ErrOutcomeUnknown], next to ctx's error, the end of the hold or that of the network.
 //
-// If the answer was lost, the transaction may have taken effect while the hold existed.
-// Then, and only then, the error wraps [ErrOutcomeUnknown], next to ctx's error, the hold's end or
-// the network's; see "Errors" in the package documentation for what to test first. A transaction that may take effect twice can be given
-// to [session.Retry], which tries again what may pass:
+// etcd allows 128 comparisons and 128 operations in a transaction, unless it was started with another
+// --max-txn-ops. Each key of the hold counts as a comparison, and with both If and Else also as an
+// operation. If there are too many, the error wraps [rpctypes.ErrTooManyOps].
+//
+// A transaction that may take effect twice can be given to [session.Retry]:
 //
 //	err := session.Retry(ctx, func(ctx context.Context) error {
 //		_, err := h.Txn(ctx).Then(clientv3.OpPut("orders/last", "42")).Commit()
@@ -76,7 +75,7 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 	ctx, stop := context.WithCancel(t.ctx)
 	defer stop()
 	if err := ctx.Err(); err != nil {
-		return nil, err // the client would send nothing, which cannot be told from a lost answer
+		return nil, err // the client would send nothing, and its error would look like that of a lost answer
 	}
 	defer context.AfterFunc(t.hold.Context(), stop)() // without the lock there is nothing to wait for
 	guards := t.hold.Guards()
@@ -101,10 +100,10 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 	return response, nil
 }
 
-// guarded commits the transaction with the guards, and returns the response to it as written, or the name of a
-// key of the hold that is missing. The guards stand beside the user's comparisons, so that etcd does not
-// count them together with the operations. Only an Else has to be nested: it depends on the guards and
-// not on the comparisons.
+// guarded commits the transaction with the guards, and returns the response to it as written, or the
+// name of a missing key. The guards are comparisons next to the user's, which etcd does not count
+// together with the operations. Only an Else has to be nested: it depends on the guards and not on
+// the comparisons.
 func (t *guardedTxn) guarded(txn clientv3.Txn, guards []clientv3.Cmp) (response *clientv3.TxnResponse, missing string, err error) {
 	nested := len(t.comparisons) > 0 && len(t.otherwise) > 0
 	if nested {
@@ -112,7 +111,7 @@ func (t *guardedTxn) guarded(txn clientv3.Txn, guards []clientv3.Cmp) (response 
 	} else {
 		txn = txn.If(slices.Concat(guards, t.comparisons)...).Then(t.then...)
 	}
-	keys := make([]clientv3.Op, len(guards)) // tell a guard that was refused from a comparison of the user's
+	keys := make([]clientv3.Op, len(guards)) // show which guard has failed, if one has
 	for i, g := range guards {
 		keys[i] = clientv3.OpGet(string(g.KeyBytes()), clientv3.WithKeysOnly())
 	}
@@ -132,7 +131,7 @@ func (t *guardedTxn) guarded(txn clientv3.Txn, guards []clientv3.Cmp) (response 
 	return inner, "", nil
 }
 
-// missingKey returns a key of which the read says that its guard does not hold.
+// missingKey returns a key whose guard does not hold, according to the reads, or "".
 func missingKey(guards []clientv3.Cmp, reads *clientv3.TxnResponse) string {
 	for i, g := range guards {
 		kvs := reads.Responses[i].GetResponseRange().Kvs
