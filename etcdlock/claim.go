@@ -3,7 +3,6 @@ package etcdlock
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -48,8 +47,7 @@ type claim interface {
 type ticketClaim struct {
 	ticket
 	hold    *Hold
-	minimum time.Time   // no release takes effect before
-	shared  atomic.Bool // by Downgrade
+	minimum time.Time // no release takes effect before
 
 	watch   *time.Timer   // starts to watch the keys
 	watched chan struct{} // closed when that has ended

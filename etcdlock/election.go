@@ -122,7 +122,7 @@ func leaderOf(entries []fairqueue.Entry) Leader {
 // [ErrNoLeader]. It needs no session, and the caller need not be a candidate.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	e.ready(ctx)
-	leaders, err := e.line(ctx)
+	leaders, err := e.inLine(ctx)
 	if err == nil && len(leaders) == 0 {
 		err = ErrNoLeader
 	}
@@ -136,14 +136,15 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // Leader, without ErrNoLeader.
 func (e *Election) Candidates(ctx context.Context) ([]Leader, error) {
 	e.ready(ctx)
-	leaders, err := e.line(ctx)
+	leaders, err := e.inLine(ctx)
 	if err != nil {
 		return nil, failed("candidates", e.name, err)
 	}
 	return leaders[min(1, len(leaders)):], nil
 }
 
-func (e *Election) line(ctx context.Context) ([]Leader, error) {
+// inLine reads the leader and the candidates behind it.
+func (e *Election) inLine(ctx context.Context) ([]Leader, error) {
 	if e.err != nil {
 		return nil, e.err
 	}

@@ -31,17 +31,10 @@ func newLock(src session.Source, o options, name string, shared bool) (l lock, p
 // Name returns the name given to the constructor.
 func (l *lock) Name() string { return l.name }
 
-// acquire joins and waits.
-func (l *lock) acquire(ctx context.Context, op string, join func(context.Context) (claim, error)) (*Hold, error) {
-	h, err := l.take(ctx, join)
-	if err != nil {
-		return nil, failed(op, l.name, err)
-	}
-	return h, nil
-}
-
-func (l *lock) take(ctx context.Context, join func(context.Context) (claim, error)) (*Hold, error) {
+// acquire joins, waits for the grant, and binds a hold to it.
+func (l *lock) acquire(ctx context.Context, op string, join func(context.Context) (claim, error)) (h *Hold, err error) {
 	l.ready(ctx)
+	defer func() { err = failed(op, l.name, err) }()
 	if l.err != nil {
 		return nil, l.err
 	}

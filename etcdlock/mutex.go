@@ -42,7 +42,7 @@ func (m *Mutex) Lock(ctx context.Context) (*Hold, error) {
 		if m.line != nil {
 			return m.line.lock(ctx)
 		}
-		return claimOf(m.queue.Join(ctx, fairqueue.Exclusive))
+		return writerClaimOf(m.queue.Join(ctx, fairqueue.Exclusive))
 	})
 }
 
@@ -54,7 +54,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Hold, error) {
 		if m.line != nil {
 			return m.line.tryLock(ctx)
 		}
-		return claimOf(m.queue.TryJoin(ctx, fairqueue.Exclusive))
+		return writerClaimOf(m.queue.TryJoin(ctx, fairqueue.Exclusive))
 	})
 }
 

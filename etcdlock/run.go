@@ -53,7 +53,7 @@ func (e *Election) Run(ctx context.Context, value string, lead func(ctx context.
 				resign(ctx, term)
 			}
 			return failed("run", e.name, context.Cause(ctx))
-		case err != nil && !e.passing(err):
+		case err != nil && !e.mayRecover(err):
 			return err
 		case err != nil:
 			pause(ctx, retry)
@@ -111,8 +111,8 @@ func resign(ctx context.Context, term *Term) {
 	_ = term.Resign(bounded) // a loss has ended lead's context; the rest goes on in the background
 }
 
-// passing reports whether campaigning may succeed another time.
-func (e *Election) passing(err error) bool {
+// mayRecover reports whether a later campaign may succeed.
+func (e *Election) mayRecover(err error) bool {
 	if s, ok := e.source.(*session.Session); ok && s.Err() != nil {
 		return false
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
@@ -59,7 +60,7 @@ func (m *RWMutex) write(ctx context.Context, join joinFunc) (claim, error) {
 	if err := m.refuseUpgrade(ctx); err != nil {
 		return nil, err
 	}
-	return claimOf(join(ctx, fairqueue.Exclusive))
+	return writerClaimOf(join(ctx, fairqueue.Exclusive))
 }
 
 // refuseUpgrade returns ErrUpgrade if ctx comes from a reader's hold of what l is about to take exclusively.
@@ -129,8 +130,22 @@ func (h *Hold) Shared() bool {
 }
 
 func (h *Hold) downgraded() bool {
-	c, ok := h.claim.(*ticketClaim)
-	return ok && c.shared.Load()
+	c, ok := h.claim.(*writerClaim)
+	return ok && c.downgraded.Load()
+}
+
+// writerClaim is the claim of a hold that can be downgraded.
+type writerClaim struct {
+	ticketClaim
+	place      *fairqueue.Ticket // is the ticket
+	downgraded atomic.Bool
+}
+
+func writerClaimOf(t *fairqueue.Ticket, err error) (claim, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &writerClaim{ticketClaim: ticketClaim{ticket: t}, place: t}, nil
 }
 
 var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be downgraded")
@@ -155,18 +170,14 @@ func (h *Hold) downgrade(ctx context.Context) error {
 	if h.Shared() {
 		return nil
 	}
-	c, ok := h.claim.(*ticketClaim)
+	c, ok := h.claim.(*writerClaim)
 	if !ok {
 		return errNoWriter
 	}
-	t, ok := c.ticket.(*fairqueue.Ticket)
-	if !ok || t.Mode() != fairqueue.Exclusive {
-		return errNoWriter
-	}
-	err := t.Share(ctx)
+	err := c.place.Share(ctx)
 	switch {
 	case err == nil:
-		c.shared.Store(true)
+		c.downgraded.Store(true)
 	case errors.Is(err, ErrLost):
 		c.gone(err)
 	}
