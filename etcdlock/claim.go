@@ -45,7 +45,7 @@ type claim interface {
 
 // ticketClaim is the claim of most kinds of locks, and a part of the others.
 type ticketClaim struct {
-	ticket
+	*fairqueue.Ticket
 	hold    *Hold
 	minimum time.Time // no release takes effect before
 
@@ -53,25 +53,11 @@ type ticketClaim struct {
 	watched chan struct{} // closed when that has ended
 }
 
-// ticket is a fairqueue.Ticket or a fairqueue.Group.
-type ticket interface {
-	Key() string
-	Revision() int64
-	Session() *session.Session
-	Guards() []clientv3.Cmp
-	Granted() bool
-	Wait(ctx context.Context) error
-	Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool)
-	Lost(ctx context.Context) error
-	Leave(ctx context.Context) error
-	Linger(ctx context.Context, d time.Duration) error
-}
-
-func claimOf[T ticket](t T, err error) (claim, error) {
+func claimOf(t *fairqueue.Ticket, err error) (claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ticketClaim{ticket: t}, nil
+	return &ticketClaim{Ticket: t}, nil
 }
 
 func (c *ticketClaim) bind(h *Hold) {
@@ -101,14 +87,14 @@ func untilLost(ctx context.Context, lost func(context.Context) error, gone func(
 // until then, so they are given up at once.
 func (c *ticketClaim) gone(err error) {
 	c.hold.end(err)
-	if several, ok := c.ticket.(*fairqueue.Group); ok {
-		several.Abandon()
+	if len(c.Guards()) > 1 {
+		c.Abandon()
 	}
 }
 
 func (c *ticketClaim) release(ctx context.Context) (err error) {
 	if left := time.Until(c.minimum); !c.minimum.IsZero() && left > 0 {
-		err = c.Linger(ctx, left)
+		err = c.ReleaseAfter(ctx, left)
 	} else {
 		err = c.Leave(ctx)
 	}

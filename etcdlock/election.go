@@ -54,16 +54,14 @@ type candidacy struct {
 	ticketClaim
 	election *Election
 	value    string
-	place    *fairqueue.Ticket // is the ticket
 
 	transfer atomic.Pointer[transfer] // that is under way or succeeded; nil: none
 }
 
 func (c *candidacy) join(ctx context.Context) error {
-	t, err := c.election.queue.Join(ctx, fairqueue.Candidate,
-		fairqueue.WithValue(c.value), fairqueue.WithPriority(c.election.opts.priority))
+	t, err := c.election.queue.JoinCandidate(ctx, c.value, c.election.opts.priority)
 	if err == nil {
-		c.place, c.ticket = t, t
+		c.Ticket = t
 	}
 	return err
 }
@@ -71,7 +69,7 @@ func (c *candidacy) join(ctx context.Context) error {
 func (c *candidacy) Wait(ctx context.Context) error {
 	for {
 		alone := c.Granted() // it was the first in line, and so the last
-		err := c.place.Wait(ctx)
+		err := c.Ticket.Wait(ctx)
 		if err == nil && !alone {
 			err = c.prefer(ctx)
 		}
@@ -86,7 +84,7 @@ func (c *candidacy) Wait(ctx context.Context) error {
 
 // prefer passes the term on, before it begins, to a candidate of higher priority. Then the error wraps ErrGone.
 func (c *candidacy) prefer(ctx context.Context) error {
-	passed, err := c.place.GiveWay(ctx)
+	passed, err := c.GiveWay(ctx)
 	switch {
 	case passed:
 		return fairqueue.ErrGone
@@ -94,7 +92,7 @@ func (c *candidacy) prefer(ctx context.Context) error {
 		return nil
 	}
 	// Gone or not: a late request to join may bring it back. If this fails, it goes on in the background.
-	_ = c.place.Leave(ctx)
+	_ = c.Leave(ctx)
 	return err
 }
 

@@ -115,7 +115,6 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 			func() { etcdlock.NewMulti(s, m).With(noOption) },
 			func() { _, _ = etcdlock.Inspect(ctx, client, "orders", noOption) },
 			func() { fairqueue.New(s, "orders", noTicket) },
-			func() { _, _ = fairqueue.New(s, "orders").Join(ctx, fairqueue.Exclusive, nil) },
 		},
 		"a Multi of a nil lock": {
 			func() { etcdlock.NewMulti(s, m, nothing) },

@@ -54,9 +54,7 @@ func (m *RWMutex) TryLock(ctx context.Context) (*Hold, error) {
 	})
 }
 
-type joinFunc func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error)
-
-func (m *RWMutex) write(ctx context.Context, join joinFunc) (claim, error) {
+func (m *RWMutex) write(ctx context.Context, join func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error)) (claim, error) {
 	if err := m.refuseUpgrade(ctx); err != nil {
 		return nil, err
 	}
@@ -137,7 +135,6 @@ func (h *Hold) downgraded() bool {
 // writerClaim is the claim of a hold that can be downgraded.
 type writerClaim struct {
 	ticketClaim
-	place      *fairqueue.Ticket // is the ticket
 	downgraded atomic.Bool
 }
 
@@ -145,7 +142,7 @@ func writerClaimOf(t *fairqueue.Ticket, err error) (claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &writerClaim{ticketClaim: ticketClaim{ticket: t}, place: t}, nil
+	return &writerClaim{ticketClaim: ticketClaim{Ticket: t}}, nil
 }
 
 var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be downgraded")
@@ -174,7 +171,7 @@ func (h *Hold) downgrade(ctx context.Context) error {
 	if !ok {
 		return errNoWriter
 	}
-	err := c.place.Share(ctx)
+	err := c.Share(ctx)
 	switch {
 	case err == nil:
 		c.downgraded.Store(true)

@@ -68,11 +68,7 @@ func (s *Semaphore) permits(ctx context.Context, op string, n int64, join func(c
 		case n > 1 && s.opts.slots:
 			return nil, errSlots
 		}
-		t, err := join(ctx, n, s.size)
-		if err != nil || !s.opts.slots {
-			return claimOf(t, err)
-		}
-		return &numberedPermit{ticketClaim: ticketClaim{ticket: t}, permit: t}, nil
+		return claimOf(join(ctx, n, s.size))
 	})
 }
 
@@ -122,38 +118,11 @@ func (s *Semaphore) Sizes(ctx context.Context) iter.Seq2[int64, error] {
 	}
 }
 
-// numberedPermit is the claim of a permit with a slot.
-type numberedPermit struct {
-	ticketClaim // of the permit, then of both
-	permit      *fairqueue.Ticket
-	slot        int
-	taken       bool
-}
-
-func (p *numberedPermit) Wait(ctx context.Context) error {
-	if err := p.permit.Wait(ctx); err != nil {
-		return err
-	}
-	both, slot, err := p.permit.TakeSlot(ctx)
-	if err == nil {
-		p.ticket, p.slot, p.taken = both, slot, true
-	}
-	return err
-}
-
-// Revision is that of the slot, or 0 until there is one: a permit fences nobody.
-func (p *numberedPermit) Revision() int64 {
-	if !p.taken {
-		return 0
-	}
-	return p.ticket.Revision()
-}
-
 // Slot returns the number of a semaphore's permit, from 0 to size - 1, which no other holder has. ok
 // is false for other holds, and for semaphores without [WithSlots].
 func (h *Hold) Slot() (number int, ok bool) {
-	if p, numbered := h.claim.(*numberedPermit); numbered {
-		return p.slot, true
+	if c, is := h.claim.(*ticketClaim); is && c.Slot() >= 0 {
+		return c.Slot(), true
 	}
 	return 0, false
 }

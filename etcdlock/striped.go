@@ -120,7 +120,7 @@ func (s *Striped) anyN(ctx context.Context, op string, n int, wait bool) (*Hold,
 	for i, m := range s.stripes {
 		places[i], _ = m.place()
 	}
-	var chosen *fairqueue.Group
+	var chosen *fairqueue.Ticket
 	h, err := s.acquire(ctx, op, func(ctx context.Context) (_ claim, err error) {
 		chosen, err = fairqueue.TryAny(ctx, s.source, n, places...)
 		if wait && errors.Is(err, ErrBusy) {
@@ -129,7 +129,7 @@ func (s *Striped) anyN(ctx context.Context, op string, n int, wait bool) (*Hold,
 		if err != nil {
 			return nil, err
 		}
-		return &chosenStripes{ticketClaim{ticket: chosen}, s}, nil
+		return &chosenStripes{ticketClaim{Ticket: chosen}, s}, nil
 	})
 	if err != nil {
 		return nil, nil, err
@@ -147,7 +147,7 @@ type chosenStripes struct {
 func (c *chosenStripes) bind(h *Hold) {
 	l := *h.lock
 	l.covers = slices.Clip(l.covers)
-	for _, i := range c.ticket.(*fairqueue.Group).Chosen() {
+	for _, i := range c.Chosen() {
 		l.covers = append(l.covers, c.striped.stripes[i].covers...)
 	}
 	h.lock = &l

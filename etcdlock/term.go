@@ -23,7 +23,7 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	t.ready(ctx)
 	err := t.Err()
 	if err == nil {
-		if err = t.candidacy.place.Set(ctx, value); errors.Is(err, fairqueue.ErrGone) {
+		if err = t.candidacy.Set(ctx, value); errors.Is(err, fairqueue.ErrGone) {
 			err = t.gone(err)
 		}
 	}
@@ -57,7 +57,7 @@ func (t *Term) transfer(ctx context.Context, candidate string) error {
 		return err
 	}
 	err = t.passOn(ctx, begun, candidate)
-	if t.candidacy.place.Left() {
+	if t.candidacy.Left() {
 		_ = t.Unlock(ctx) // what is left of it; nothing to ask etcd for
 	}
 	return err
@@ -100,8 +100,7 @@ func (t *Term) passOn(ctx context.Context, begun *transfer, candidate string) er
 	if err := t.Err(); err != nil {
 		return err
 	}
-	place := t.candidacy.place
-	err := place.PassTo(ctx, func(behind []fairqueue.Entry) int {
+	err := t.candidacy.PassTo(ctx, func(behind []fairqueue.Entry) int {
 		return slices.IndexFunc(behind, func(e fairqueue.Entry) bool { return string(e.Value) == candidate })
 	})
 	begun.succeeded = err == nil
@@ -109,7 +108,7 @@ func (t *Term) passOn(ctx context.Context, begun *transfer, candidate string) er
 	case errors.Is(err, fairqueue.ErrGone):
 		t.end(err)
 		return t.Err() // the first reason counts
-	case place.Left() && t.Err() == nil:
+	case t.candidacy.Left() && t.Err() == nil:
 		t.end(ErrUnlocked)
 	}
 	return err
@@ -117,7 +116,7 @@ func (t *Term) passOn(ctx context.Context, begun *transfer, candidate string) er
 
 // Lost waits for the end of a transfer that is under way: the key that it removes is not lost.
 func (c *candidacy) Lost(ctx context.Context) error {
-	err := c.place.Lost(ctx)
+	err := c.Ticket.Lost(ctx)
 	if under := c.transfer.Load(); under != nil && errors.Is(err, ErrLost) {
 		<-under.done
 	}

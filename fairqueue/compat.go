@@ -18,19 +18,6 @@ func (t *Ticket) Linger(ctx context.Context, d time.Duration) error { return t.R
 // Guard is the first of Guards.
 func (t *Ticket) Guard() clientv3.Cmp { return t.Guards()[0] }
 
-// Mode returns that of a ticket of one key, and 0 for others.
-func (t *Ticket) Mode() Mode {
-	if len(t.parts) > 1 {
-		return 0
-	}
-	return t.first().mode
-}
-
-// TakeSlot returns the slot that Wait has taken.
-func (t *Ticket) TakeSlot(context.Context) (both *Ticket, number int, err error) {
-	return t, t.slot, nil
-}
-
 // Entries lists the tickets in order.
 func (q *Queue) Entries(ctx context.Context) ([]Entry, error) {
 	entries, _, err := q.inspect(ctx)
@@ -47,17 +34,3 @@ func (e Entry) Shares() bool { return e.Mode == Shared || e.Mode == Exclusive &&
 
 // Owning returns how many of the entries own.
 func Owning(entries []Entry, size int64) int { return owning(entries, size) }
-
-// JoinOption says more about a candidate.
-type JoinOption func(*candidacy)
-
-type candidacy struct {
-	value    string
-	priority int
-}
-
-// WithValue sets the value of a candidate.
-func WithValue(value string) JoinOption { return func(c *candidacy) { c.value = value } }
-
-// WithPriority sets the priority of a candidate.
-func WithPriority(priority int) JoinOption { return func(c *candidacy) { c.priority = priority } }

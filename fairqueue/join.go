@@ -25,18 +25,8 @@ const joinLimit = 64
 // that turns out to be lost is replaced, and if that takes longer than 10 s and ctx
 // has no deadline, the error is context.DeadlineExceeded. A nil context panics, and so does
 // another mode than [Exclusive], [Shared] and [Candidate].
-func (q *Queue) Join(ctx context.Context, m Mode, opts ...JoinOption) (*Ticket, error) {
-	if len(opts) == 0 {
-		return q.join(ctx, m, "", 0)
-	}
-	var c candidacy
-	for _, opt := range opts {
-		if opt == nil {
-			panic("etcdlock: nil option")
-		}
-		opt(&c)
-	}
-	return q.JoinCandidate(ctx, c.value, c.priority)
+func (q *Queue) Join(ctx context.Context, m Mode) (*Ticket, error) {
+	return q.join(ctx, m, "", 0)
 }
 
 // JoinCandidate is Join with mode [Candidate], a value of the caller's of at most 1 MiB, and a priority,
@@ -69,7 +59,7 @@ func (q *Queue) join(ctx context.Context, m Mode, value string, number int64) (*
 // written and taken back if another one comes in between.) The ticket's Wait returns at once.
 //
 // Errors are as for Join.
-func (q *Queue) TryJoin(ctx context.Context, m Mode, _ ...JoinOption) (*Ticket, error) {
+func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
 	m.mustBeJoinable()
 	if err := q.admit(""); err != nil {
 		return nil, q.failed(err)

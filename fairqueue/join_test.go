@@ -53,8 +53,8 @@ func requireGhost(t *testing.T, events clientv3.WatchChan, key string) {
 	require.Fail(t, "the ghost was not removed, or never came", "created: %v", created)
 }
 
-func takes(q *fairqueue.Queue) map[string]func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error) {
-	return map[string]func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error){"join": q.Join, "try": q.TryJoin}
+func takes(q *fairqueue.Queue) map[string]func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error) {
+	return map[string]func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error){"join": q.Join, "try": q.TryJoin}
 }
 
 // retried runs a call whose first attempt is bitten by fault, and makes the client

@@ -455,7 +455,7 @@ func TestAKeeperReplacesALostSession(t *testing.T) {
 	keeper := session.Keep(client, session.WithTTL(time.Minute))
 	t.Cleanup(func() { _ = keeper.Close(context.Background()) })
 	q := fairqueue.New(keeper, "q")
-	for _, take := range []func(context.Context, fairqueue.Mode, ...fairqueue.JoinOption) (*fairqueue.Ticket, error){q.Join, q.TryJoin} {
+	for _, take := range []func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error){q.Join, q.TryJoin} {
 		old := hold(t, q, fairqueue.Exclusive)
 		revoke(t, client, old.Session())
 		ticket, err := take(within(t, patience), fairqueue.Exclusive)
