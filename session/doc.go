@@ -1,56 +1,54 @@
-// Package session keeps a lease in etcd alive and tells the truth about it.
+// Package session keeps a lease in etcd alive, and reports its loss in time.
 //
 // A [Session] is a lease together with one goroutine that renews it. Every key
-// that the lock packages write is bound to a session, so that a process that
-// dies takes its keys with it. A [Keeper] is a session that is replaced when it
-// has been lost.
+// that the lock packages write is bound to a session, so the keys of a process
+// vanish when it dies. A [Keeper] replaces a session that has been lost.
 //
 // # Guarantees
 //
-//  1. A session is reported lost before the server can expire its lease: the
+//  1. A session is reported lost before the server can expire its lease. The
 //     deadline is the instant at which the last answered renewal was sent, plus
-//     the TTL that the server returned, minus a margin. An answer that comes
-//     late never stretches it, and neither does the request that created the
-//     lease: the instant before sending counts.
+//     the TTL that the server returned, minus a margin. A late answer never
+//     stretches it. The same holds for the request that created the lease.
 //  2. Err, State and everything built on them compare with the clock when they
-//     are called. A process that was stopped for longer than the TTL sees the
-//     loss at its first look, whether or not a timer has fired yet.
+//     are called. A process that was suspended for longer than the TTL finds the
+//     loss at its first call, whether or not a timer has fired yet.
 //  3. A lost session never comes back. Done stays closed, Err stays non-nil.
-//  4. Nothing is renewed after Close has returned, and the lease is gone if
-//     Close returned nil and the session had not been lost.
-//  5. Every request has a deadline of its own and is tried again, on another
-//     endpoint if there is one, for as long as the caller's context and the
-//     session last.
-//  6. A session is lost as soon as an answer shows that etcd went back, as after a restore from a backup:
-//     another cluster answers, or the quorum shows a lower revision than an answer that came before the
-//     request was sent. Each renewal compares. A member that is behind ends no session.
+//  4. Nothing is renewed after Close has returned. If Close returned nil, and the
+//     session had not been lost, the lease is gone.
+//  5. Every request has its own deadline. It is repeated, on another endpoint if
+//     there is one, for as long as the caller's context and the session last.
+//  6. A session is lost as soon as an answer shows that etcd went back, as after a
+//     restore from a backup: another cluster answers, or the quorum shows a lower
+//     revision than an answer that came before the request was sent. Each renewal
+//     compares. A member that is behind ends no session.
 //
 // # Not guaranteed
 //
-// Nothing can stop a holder that does not look. Between a look at Err and the
-// effect of what follows, the process may be suspended for any time. What must
-// not happen after a loss has to be guarded where it takes effect: with a
-// comparison in an etcd transaction, or with a fencing token elsewhere.
+// A suspended process cannot notice a loss. It may be suspended for any time between
+// a call of Err and the effect of what follows. What must not happen after a loss
+// has to be guarded where it takes effect: with a comparison in an etcd transaction,
+// or with a fencing token elsewhere.
 //
-// The deadline trusts that this machine's clock and the etcd leader's run at
-// about the same rate: within margin/TTL of each other, a tenth by default. It
-// does not compare the time of day of any two machines.
+// The deadline is right if this machine's clock and the etcd leader's run at about
+// the same rate: within margin/TTL of each other, a tenth by default. The time
+// of day of two machines is never compared.
 //
-// Revoking a lease takes effect on the server at once, but this process learns
-// of it with its next request on that lease, at the latest with the next
-// renewal. The locks watch their own key for faster news.
+// Revoking a lease takes effect on the server at once. This process learns of it with
+// its next request on that lease, at the latest with the next renewal. The locks
+// learn of it earlier, by watching their own key.
 //
-// A cluster that went back and has more revisions than before when the session first hears of it again looks
-// like itself. Whether the lease is still there tells, and the locks watch their keys.
+// A cluster that went back may have passed the old revision again before the session's next
+// request. Then the revision does not show it. The session is lost if its lease is gone.
+// The locks watch their keys.
 //
 // # Clock
 //
-// On Linux the clock is CLOCK_BOOTTIME, which goes on while the machine is
-// suspended, as the one by which other machines judge the lease does. Elsewhere
-// it is Go's monotonic clock, which on some systems stops during a suspension;
-// after one, a loss may then be noticed late. Timers stop during a suspension
-// on every system, so after one Done may close late, but Err is right.
-// [WithClock] replaces the clock in tests that run in virtual time.
+// On Linux the clock is CLOCK_BOOTTIME, which goes on while the machine is suspended, as
+// the clock of the etcd leader does. Elsewhere it is Go's monotonic clock, which on some
+// systems stops during a suspension. After one, a loss may be noticed late. Timers
+// stop during a suspension on every system, so Done may close late afterwards, but Err is
+// right. [WithClock] replaces the clock in tests that run in virtual time.
 //
 // # States
 //
@@ -59,20 +57,20 @@
 //
 // # Cost
 //
-// Creating a session takes one request, an idle session one per TTL/3, closing
-// it one. There is one goroutine per session; others exist only while a Keeper creates it, while a renewal is under
-// way, about ten of them if no attempt is answered, and while the queues share requests or remove keys.
-// Watches share one stream; with a password it stays open until
-// the session ends, held by a watch and a goroutine.
+// Creating a session takes one request, an idle session one per TTL/3, closing it one. A
+// session has one goroutine. Others exist while a Keeper creates a session, while a renewal is
+// in flight (about ten if no attempt is answered), and while the queues share requests or
+// remove keys. All watches share one stream. With a password it stays open until the
+// session ends, which takes a watch and a goroutine.
 //
-// A renewal whose answer shows a lower revision than is known, as from a member that is behind, costs a
-// transaction that changes nothing: one raft entry.
+// A renewal whose answer has a lower revision than is known, as from a member that is behind,
+// costs a transaction that changes nothing: one raft entry.
 //
-// An attempt at a renewal is one call on the client's connection, not through the client's Lease. So
-// a client with a password does not authenticate for it, and it keeps no stream open. Behind etcd's
-// grpc-proxy, which does not answer such a call, the client's KeepAliveOnce follows each.
+// A renewal is one call on the client's connection, not through the client's Lease. So a
+// client with a password does not authenticate for it, and it keeps no stream open. etcd's
+// grpc-proxy does not answer such a call. Behind it, the client's KeepAliveOnce follows each.
 //
-// The deadline that counts from the start of the request is what tikv/pd does
-// for its leases (pkg/election/lease.go); etcd's own client counts from the
-// receipt of the answer and looks once a second.
+// tikv/pd counts the deadline of its leases from the start of the request too
+// (pkg/election/lease.go). etcd's own client counts from the receipt of the answer, and
+// looks once a second.
 package session
