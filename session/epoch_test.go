@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -219,12 +220,7 @@ func TestWithoutAnEpochANameIsObserved(t *testing.T) {
 	for _, after := range []time.Duration{0, 100 * time.Millisecond, 10 * time.Second, 5 * time.Hour} {
 		t.Run(after.String(), func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
-				f.decide = func(r *etcdserverpb.TxnRequest) error {
-					if string(r.Success[0].GetRequestPut().GetKey()) == epochKey {
-						return rpctypes.ErrPermissionDenied
-					}
-					return nil
-				}
+				f.decide = deniedEpoch(rpctypes.ErrPermissionDenied)
 				s := open(t, f)
 				s.Link().Epoch(epochKey).Doubt("key", func() { t.Error("confirmed what cannot be known") })
 				time.Sleep(after)
@@ -241,6 +237,91 @@ func TestWithoutAnEpochANameIsObserved(t *testing.T) {
 			})
 		})
 	}
+}
+
+// deniedEpoch refuses to write the epoch's key.
+func deniedEpoch(err error) func(*etcdserverpb.TxnRequest) error {
+	return func(r *etcdserverpb.TxnRequest) error {
+		if string(r.Success[0].GetRequestPut().GetKey()) == epochKey {
+			return err
+		}
+		return nil
+	}
+}
+
+// What a name costs that is observed does not grow with each.
+func TestNamesWithoutAnEpochAreObservedTogether(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		f.decide = deniedEpoch(rpctypes.ErrPermissionDenied)
+		s := open(t, f)
+		const names = 1000
+		for n := range names {
+			s.Link().Epoch(epochKey).Doubt(fmt.Sprint("key", n), func() { t.Error("confirmed what cannot be known") })
+			time.Sleep(17 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Minute)
+		before := len(f.requests())
+		const span = 10 * time.Minute
+		time.Sleep(span)
+		looks := (names + 63) / 64
+		require.LessOrEqual(t, len(f.requests())-before, int(span/(10*time.Second))*looks*5/4)
+		f.put("key7", s.Lease())
+		time.Sleep(20 * time.Second)
+		require.False(t, f.exists("key7"))
+	})
+}
+
+// Etcd may be short of space, or corrupt, for hours.
+func TestARefusedEpochIsTriedAgainSeldomAndCallsAreRefusedMeanwhile(t *testing.T) {
+	for name, refusal := range map[string]error{"no space": rpctypes.ErrNoSpace, "corrupt": rpctypes.ErrCorrupt} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				log := &logbook{}
+				s := open(t, f, session.WithLogger(slog.New(log)))
+				f.set(func(f *fake) { f.decide = deniedEpoch(refusal) })
+				var begun, freed atomic.Int64
+				start := time.Now()
+				for s.Link().Admit(context.Background()) == nil {
+					s.Link().Epoch(epochKey).Doubt(fmt.Sprint("key", begun.Add(1)), func() { freed.Add(1) })
+					time.Sleep(10 * time.Millisecond)
+				}
+				require.Equal(t, link.UnsettledLimit, s.Link().Unsettled())
+				err := s.Link().Admit(context.Background())
+				require.True(t, request.IsAnswer(err, refusal))
+				require.False(t, request.Doubtful(err))
+				require.Less(t, time.Since(start), 10*time.Second)
+				time.Sleep(time.Minute)
+				require.LessOrEqual(t, len(f.requests()), 60, "an epoch and two looks each time, after 1 s, 2 s, ... 10 s")
+				require.LessOrEqual(t, len(log.warnings(t)), 20)
+				f.put("key5", s.Lease()) // late
+				f.set(func(f *fake) { f.decide = nil })
+				time.Sleep(20 * time.Second)
+				require.Equal(t, begun.Load(), freed.Load())
+				require.Zero(t, s.Link().Unsettled())
+				require.NoError(t, s.Link().Admit(context.Background()))
+				f.set(func(f *fake) { require.NotContains(t, f.keys, "key5") })
+			})
+		})
+	}
+}
+
+// A call that waits is not to wait for as long as the refusals last.
+func TestACallThatWaitsForDoubtsToEndIsToldWhyTheyCannot(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.set(func(f *fake) { f.txn = lost })
+		for n := range link.UnsettledLimit {
+			s.Link().Epoch(epochKey).Doubt(fmt.Sprint("key", n), func() {})
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- s.Link().Admit(context.Background()) }()
+		time.Sleep(time.Second)
+		require.Empty(t, waited)
+		f.set(func(f *fake) { f.txn = nil; f.decide = deniedEpoch(rpctypes.ErrNoSpace) })
+		require.ErrorIs(t, <-waited, rpctypes.ErrNoSpace)
+		require.NoError(t, s.Close(context.Background()))
+		require.ErrorIs(t, s.Link().Admit(context.Background()), session.ErrClosed)
+	})
 }
 
 // That somebody deletes the epoch's key must not bring back an earlier epoch.

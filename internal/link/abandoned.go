@@ -42,17 +42,30 @@ func (l *Link) settled(n int) {
 	}
 }
 
+// refuse keeps why etcd does not let doubts be ended, for Admit, or nil if it does.
+func (l *Link) refuse(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refusal = err; l.room != nil {
+		close(l.room) // a caller that waits looks again
+		l.room = make(chan struct{})
+	}
+}
+
 // Admit waits while 128 or more transactions, deletions and doubts that callers have given up are under way. It
 // comes before a request that creates a key. Calls that give up and are made again, faster than
 // etcd answers, would otherwise leave more and more for etcd to do. The error says that ctx or the session
-// has ended; nothing has been sent.
+// has ended, or why etcd refuses to end the doubts; nothing has been sent.
 func (l *Link) Admit(ctx context.Context) error {
 	for {
 		l.mu.Lock()
-		room := l.room
+		room, refusal := l.room, l.refusal
 		l.mu.Unlock()
-		if room == nil {
+		switch {
+		case room == nil:
 			return nil
+		case refusal != nil && l.ctx.Err() == nil:
+			return request.Unsent(fmt.Errorf("%w: %w", errCrowded, refusal))
 		}
 		select {
 		case <-room:
@@ -91,7 +104,7 @@ func (l *Link) DiscardAfter(d time.Duration, key string, revision int64, gone fu
 				gone()
 				return
 			}
-			l.removalFailed(key, err)
+			l.warn("removing a key left behind failed, trying again", "key", key, "error", err)
 			if !request.Sleep(ctx, ctx, request.Jitter(pause)) {
 				return
 			}
@@ -108,8 +121,8 @@ func (l *Link) discard(ctx context.Context, key string, revision int64) error {
 	return err
 }
 
-// removalFailed logs one failure a second at most, whatever the number of keys.
-func (l *Link) removalFailed(key string, err error) {
+// warn logs one failure a second at most, whatever the number of keys.
+func (l *Link) warn(message string, about ...any) {
 	l.mu.Lock()
 	due := time.Since(l.warned) >= logPause
 	if due {
@@ -117,6 +130,6 @@ func (l *Link) removalFailed(key string, err error) {
 	}
 	l.mu.Unlock()
 	if due {
-		l.logger.Warn("removing a key left behind failed, trying again", "key", key, "error", err)
+		l.logger.Warn(message, about...)
 	}
 }

@@ -14,6 +14,9 @@ import (
 const (
 	firstLook = 250 * time.Millisecond
 	longLook  = 10 * time.Second
+
+	// refusedPause follows the first refusal of an epoch. Later ones are followed by more, up to longLook.
+	refusedPause = time.Second
 )
 
 // doubt is a name whose key may exist, or may yet be created.
@@ -21,7 +24,7 @@ type doubt struct {
 	key  string
 	free func()
 
-	since, next time.Time // for those that are observed
+	since, looked time.Time // when it arose, and when it was looked at last
 }
 
 // Doubt takes care of a key that may have been created by a request that was not answered, or may yet be. In
@@ -35,10 +38,9 @@ func (e *Epoch) Doubt(key string, free func()) {
 	if l.ctx.Err() != nil {
 		return // the keys go with the lease
 	}
-	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.doubts = append(e.doubts, doubt{key: key, free: free, since: now, next: now})
+	e.doubts = append(e.doubts, doubt{key: key, free: free, since: time.Now()})
 	e.arrivals++
 	l.count(1)
 	if !e.ending {
@@ -62,25 +64,39 @@ func (e *Epoch) take() (doubts []doubt, arrivals int) {
 	return doubts, arrivals
 }
 
-// end ends doubts until there are none or the session ends. Those that cannot be ended at the first try count as
-// unsettled no longer: somebody may have to grant a permission first.
+// end ends doubts until there are none or the session ends. They are taken together, one round after the other: if a
+// request of a round is not answered, doubts that arise meanwhile wait for its next attempt, 3 s at first.
+//
+// While etcd refuses to begin an epoch, new doubts count as unsettled, so their number is limited. Keys that are left because of a
+// missing permission do not count: somebody may have to grant it first.
 func (e *Epoch) end(ctx context.Context) {
+	refusals := 0 // in a row
 	for doubts, arrivals := e.take(); len(doubts) > 0; doubts, arrivals = e.take() {
 		var err error
 		if e.Checked() {
 			doubts, err = e.settle(ctx, doubts)
 		}
-		e.link.settled(arrivals)
-		if len(doubts) == 0 {
-			continue
-		}
-		if err != nil && ctx.Err() == nil {
-			e.link.logger.Warn("removing keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
-		}
-		e.observe(ctx, doubts)
 		if ctx.Err() != nil {
 			return
 		}
+		pause, unsettled := firstLook, 0
+		switch {
+		case err != nil && !request.IsAnswer(err, rpctypes.ErrPermissionDenied):
+			pause, unsettled = min(refusedPause<<min(refusals, 4), longLook), min(arrivals, len(doubts))
+			refusals++
+			e.link.refuse(err)
+		case refusals > 0:
+			refusals = 0
+			e.link.refuse(nil)
+		}
+		e.link.settled(arrivals - unsettled)
+		if len(doubts) == 0 {
+			continue
+		}
+		if err != nil {
+			e.link.warn("removing keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
+		}
+		e.observe(ctx, doubts, unsettled, pause)
 	}
 }
 
@@ -134,35 +150,36 @@ func (e *Epoch) remove(ctx context.Context, doubts []doubt, created func(key str
 	})
 }
 
-// observe looks at doubts that cannot be ended, or not yet, until another one arrives or etcd may have changed its mind: after
-// about a quarter of the time that each has lasted, 10 s at most. A look is a read; only what is found is deleted.
-func (e *Epoch) observe(ctx context.Context, doubts []doubt) {
-	now := time.Now()
-	next := now.Add(longLook)
+// observe looks at doubts that cannot be ended, or not yet, and returns them to the epoch after a while. A look is a read; only
+// what is found is deleted. Each doubt is looked at after about a quarter of the time that it has lasted, 10 s at most, together
+// with others that are nearly due. Another doubt shortens the time, but not to less than pause.
+func (e *Epoch) observe(ctx context.Context, doubts []doubt, unsettled int, pause time.Duration) {
+	now, next := time.Now(), longLook
 	var due []doubt
 	for i, d := range doubts {
-		if !d.next.After(now) {
+		interval := min(max(now.Sub(d.since)/4, firstLook), longLook)
+		next = min(next, interval)
+		if now.Sub(d.looked) >= interval/3 {
 			due = append(due, d)
-			pause := min(max(now.Sub(d.since)/4, firstLook), longLook)
-			doubts[i].next = now.Add(request.Jitter(pause))
-		}
-		if doubts[i].next.Before(next) {
-			next = doubts[i].next
+			doubts[i].looked = now
 		}
 	}
 	for some := range slices.Chunk(due, batchLimit) {
 		e.look(ctx, some)
 	}
-	timer := time.NewTimer(time.Until(next))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-e.arrived:
-	case <-ctx.Done():
+	if request.Sleep(ctx, ctx, request.Jitter(pause)) && next > pause {
+		timer := time.NewTimer(request.Jitter(next - pause))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-e.arrived:
+		case <-ctx.Done():
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.doubts = append(doubts, e.doubts...)
+	e.arrivals += unsettled
 }
 
 // look removes those keys that exist. What fails is looked at again later.
@@ -195,6 +212,6 @@ func (e *Epoch) look(ctx context.Context, doubts []doubt) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		e.link.logger.Warn("looking for keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
+		e.link.warn("looking for keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
 	}
 }
