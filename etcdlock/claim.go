@@ -92,8 +92,9 @@ func (c *ticketClaim) gone(err error) {
 	}
 }
 
+// release also waits for the end of the watch, which may have found a loss.
 func (c *ticketClaim) release(ctx context.Context) (err error) {
-	if left := time.Until(c.minimum); !c.minimum.IsZero() && left > 0 {
+	if left := time.Until(c.minimum); left > 0 {
 		err = c.ReleaseAfter(ctx, left)
 	} else {
 		err = c.Leave(ctx)

@@ -40,7 +40,7 @@ func NewElection(src session.Source, name string, opts ...Option) *Election {
 func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	var c *candidacy
 	h, err := e.acquire(ctx, "campaign", func(ctx context.Context) (claim, error) {
-		c = &candidacy{election: e, value: value}
+		c = &candidacy{election: e, value: value, transfers: make(chan struct{}, 1)}
 		return c, c.join(ctx)
 	})
 	if err != nil {
@@ -55,7 +55,8 @@ type candidacy struct {
 	election *Election
 	value    string
 
-	transfer atomic.Pointer[transfer] // that is under way or succeeded; nil: none
+	transfers chan struct{} // full while one is under way
+	passing   atomic.Bool   // the same, without waiting
 }
 
 func (c *candidacy) join(ctx context.Context) error {

@@ -52,100 +52,74 @@ func (t *Term) Transfer(ctx context.Context, candidate string) error {
 }
 
 func (t *Term) transfer(ctx context.Context, candidate string) error {
-	begun, err := t.beginTransfer(ctx)
-	if err != nil {
-		return err
+	select {
+	case t.candidacy.transfers <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	err = t.passOn(ctx, begun, candidate)
+	t.candidacy.passing.Store(true)
+	err := t.passTo(ctx, candidate)
+	t.candidacy.passing.Store(false)
+	<-t.candidacy.transfers
 	if t.candidacy.Left() {
-		_ = t.Unlock(ctx) // what is left of it; nothing to ask etcd for
+		_ = t.Unlock(ctx) // makes no request
 	}
 	return err
 }
 
-// transfer is one call of Transfer that has begun.
-type transfer struct {
-	done      chan struct{} // closed when it is over
-	succeeded bool          // known then
-}
-
-// beginTransfer waits until no other one is under way. The caller has to end the one that it returns.
-func (t *Term) beginTransfer(ctx context.Context) (*transfer, error) {
-	begun := &transfer{done: make(chan struct{})}
-	for !t.candidacy.transfer.CompareAndSwap(nil, begun) {
-		other := t.candidacy.transfer.Load()
-		if other == nil {
-			continue
-		}
-		select {
-		case <-other.done:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		if other.succeeded {
-			return nil, t.Err()
-		}
-	}
-	return begun, nil
-}
-
-// passOn also ends the transfer.
-func (t *Term) passOn(ctx context.Context, begun *transfer, candidate string) error {
-	defer func() {
-		if !begun.succeeded {
-			t.candidacy.transfer.Store(nil)
-		}
-		close(begun.done)
-	}()
+func (t *Term) passTo(ctx context.Context, candidate string) error {
 	if err := t.Err(); err != nil {
 		return err
 	}
 	err := t.candidacy.PassTo(ctx, func(behind []fairqueue.Entry) int {
 		return slices.IndexFunc(behind, func(e fairqueue.Entry) bool { return string(e.Value) == candidate })
 	})
-	begun.succeeded = err == nil
 	switch {
 	case errors.Is(err, fairqueue.ErrGone):
 		t.end(err)
 		return t.Err() // the first reason counts
 	case t.candidacy.Left() && t.Err() == nil:
-		t.end(ErrUnlocked)
+		t.end(ErrUnlocked) // also if the outcome is unknown
 	}
 	return err
 }
 
-// Lost waits for the end of a transfer that is under way: the key that it removes is not lost.
+// awaitTransfer reports whether no transfer is under way any more before ctx ends.
+func (c *candidacy) awaitTransfer(ctx context.Context) bool {
+	select {
+	case c.transfers <- struct{}{}:
+		<-c.transfers
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Lost waits for a transfer that is under way: it may have removed the key, and has ended the hold then.
 func (c *candidacy) Lost(ctx context.Context) error {
 	err := c.Ticket.Lost(ctx)
-	if under := c.transfer.Load(); under != nil && errors.Is(err, ErrLost) {
-		<-under.done
+	if errors.Is(err, ErrLost) {
+		c.awaitTransfer(ctx)
 	}
 	return err
 }
 
-// gone leaves it to a transfer under way to end the term.
+// gone does nothing while a transfer is under way, which decides how the term ends.
 func (c *candidacy) gone(err error) {
-	if c.transfer.Load() == nil {
+	if !c.passing.Load() {
 		c.ticketClaim.gone(err)
 	}
 }
 
-// release first waits for the end of a transfer that is under way, which may have removed the key, and
-// removes it itself if its outcome is unknown.
+// release waits for a transfer that is under way. If its outcome is unknown, or it has failed, the key is
+// removed here.
 func (c *candidacy) release(ctx context.Context) error {
-	over := true
-	if under := c.transfer.Load(); under != nil {
-		bounded, cancel := request.Grace(ctx)
-		defer cancel()
-		select {
-		case <-under.done:
-		case <-bounded.Done():
-			over = false
-		}
-	}
+	bounded, cancel := request.Grace(ctx)
+	defer cancel()
+	over := c.awaitTransfer(bounded)
 	err := c.ticketClaim.release(ctx)
 	if errors.Is(err, fairqueue.ErrGone) && !over {
-		return ctx.Err() // by the transfer, as it seems, but that is not confirmed
+		return ctx.Err() // probably by the transfer, but that is not confirmed
 	}
 	return err
 }
