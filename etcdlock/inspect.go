@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,39 +88,35 @@ func inspect(ctx context.Context, client *clientv3.Client, name string, opts []O
 	return q, nil
 }
 
+// leaseTTLs reads the TTLs of all leases. Without an answer in time a TTL is 0.
 func leaseTTLs(ctx context.Context, client *clientv3.Client, entries []fairqueue.Entry) map[clientv3.LeaseID]time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, ttlTimeout)
 	defer cancel()
-	var mu sync.Mutex
 	ttls := make(map[clientv3.LeaseID]time.Duration)
-	asked := make(map[clientv3.LeaseID]bool)
-	turn := make(chan struct{}, inspections)
-	var asking sync.WaitGroup
 	for _, e := range entries {
-		if ctx.Err() != nil {
-			break
+		if e.Lease != clientv3.NoLease {
+			ttls[e.Lease] = 0
 		}
-		if asked[e.Lease] || e.Lease == clientv3.NoLease {
-			continue
-		}
-		asked[e.Lease] = true
+	}
+	var mu sync.Mutex
+	var reading sync.WaitGroup
+	turn := make(chan struct{}, inspections)
+	for _, lease := range slices.Collect(maps.Keys(ttls)) {
 		turn <- struct{}{}
-		asking.Go(func() {
+		reading.Go(func() {
 			defer func() { <-turn }()
-			var left int64
-			_ = session.Retry(ctx, func(ctx context.Context) error { // without an answer it stays 0
-				answer, err := client.TimeToLive(ctx, e.Lease)
+			_ = session.Retry(ctx, func(ctx context.Context) error {
+				answer, err := client.TimeToLive(ctx, lease)
 				if err == nil {
-					left = max(answer.TTL, 0) // it is -1 if the lease is over
+					mu.Lock()
+					defer mu.Unlock()
+					ttls[lease] = time.Duration(max(answer.TTL, 0)) * time.Second // it is -1 if the lease is over
 				}
 				return err
 			})
-			mu.Lock()
-			defer mu.Unlock()
-			ttls[e.Lease] = time.Duration(left) * time.Second
 		})
 	}
-	asking.Wait()
+	reading.Wait()
 	return ttls
 }
 
