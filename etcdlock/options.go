@@ -120,8 +120,8 @@ func WithHealthCheck(every time.Duration, check func(context.Context) error) Opt
 // process ahead of it.
 //
 // Holds under one ticket have the same [Token]: it fences processes, not their goroutines. If the
-// session is lost, holders and waiters get [ErrLost]. If only the key of the holder is removed by
-// hand, waiters are in line again.
+// session is lost, or the ticket in line is removed by hand, waiters in memory get [ErrLost]. If the
+// key of the holder is removed by hand, they are in line again.
 //
 // Unlock reads whether the ticket is still there before it hands the lock on, at most once in 5 ms
 // while the lock is handed on without pauses of 50 µs. So a Lock may be granted up to 5 ms after the
