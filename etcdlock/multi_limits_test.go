@@ -9,6 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -99,6 +101,34 @@ func TestTransactionsOfTheLargestMultiCarryAsMuchAsOthers(t *testing.T) {
 			require.Len(t, answer.Responses, limit/2)
 			unlock(t, h)
 		})
+	}
+}
+
+// An interceptor of the client may wrap what etcd says.
+func TestALowerLimitIsRecognizedBehindAnInterceptor(t *testing.T) {
+	cluster, _ := newCluster(t, embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxTxnOps = 8 }))
+	wrap := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if err := invoke(ctx, method, request, reply, conn, opts...); err != nil {
+			return fmt.Errorf("traced: %w", err)
+		}
+		return nil
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(wrap)}})
+	require.NoError(t, err)
+	defer client.Close()
+	s := newSession(t, client)
+	var readers []etcdlock.Lockable
+	for i := range 7 {
+		readers = append(readers, etcdlock.NewRWMutex(s, fmt.Sprint("r", i)).RLocker())
+	}
+	for _, m := range []*etcdlock.Multi{manyOf(s, 7), etcdlock.NewMulti(s, readers...)} {
+		unlock(t, tryLock(t, m))
+		h := lock(t, m)
+		_, err := h.Txn(within(t)).If(clientv3.Compare(clientv3.Version("a"), "=", 0), clientv3.Compare(clientv3.Version("b"), "=", 0)).Then(puts(1)...).Commit()
+		require.ErrorContains(t, err, "7 comparisons guard the lock")
+		require.NotErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
+		unlock(t, h)
 	}
 }
 

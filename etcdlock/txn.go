@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -80,7 +79,7 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 	defer context.AfterFunc(t.hold.Context(), stop)() // without the lock there is nothing to wait for
 	guards := t.hold.Guards()
 	response, missing, err := t.guarded(t.hold.claim.Session().Client().Txn(ctx), guards)
-	if errors.Is(err, rpctypes.ErrTooManyOps) {
+	if request.IsAnswer(err, rpctypes.ErrTooManyOps) {
 		return nil, fmt.Errorf("%w: %d comparisons guard the lock, which count as well (etcd allows 128 unless it has another --max-txn-ops)",
 			err, len(guards))
 	}

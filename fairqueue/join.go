@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -83,7 +84,7 @@ func enqueue(ctx context.Context, parts []*part) error {
 		reads = nil
 	}
 	response, seen, err := create(ctx, parts, false, creation(parts, reads))
-	if len(reads) > 0 && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
+	if len(reads) > 0 && request.IsAnswer(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
 		rename(parts)
 		reads = nil
 		response, seen, err = create(ctx, parts, false, creation(parts, nil))

@@ -2,7 +2,6 @@ package fairqueue
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -11,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -52,7 +52,7 @@ func readEach(ctx context.Context, s *session.Session, questions [][]clientv3.Op
 		}
 		lists, revision, err := read(ctx, s, reads...)
 		switch {
-		case errors.Is(err, rpctypes.ErrTooManyOps) && end > next+1:
+		case request.IsAnswer(err, rpctypes.ErrTooManyOps) && end > next+1:
 			room = len(reads) / 2
 			continue
 		case err != nil:

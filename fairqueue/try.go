@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -55,7 +56,7 @@ func takeFree(ctx context.Context, parts []*part, empty bool) error {
 		return joinOrLeave(ctx, parts)
 	}
 	_, _, err := create(ctx, parts, true, creation)
-	if len(creation.If) > len(parts) && errors.Is(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
+	if len(creation.If) > len(parts) && request.IsAnswer(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
 		rename(parts)
 		return joinOrLeave(ctx, parts)
 	}
