@@ -3,9 +3,11 @@ package fairqueue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
@@ -52,6 +54,54 @@ func TestAheadOfAGroupIsThatOfTheFirstQueueThatIsTaken(t *testing.T) {
 	leave(t, owner)
 	_, _, ok = g.Ahead(within(t, patience))
 	require.False(t, ok)
+}
+
+// Candidates may have values of a megabyte, and thousands of waiters may time out together.
+func TestAheadReadsTheValueOfTheOwnerOnly(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	q := fairqueue.New(open(t, client), "q")
+	owner := joinCandidate(t, q, "the owner's", 0)
+	for range 5 {
+		joinCandidate(t, q, "a waiter's", 0)
+	}
+	last := join(t, q, fairqueue.Exclusive)
+	values := spyOnRequests(c, "Range", func(message any) bool {
+		r, ok := message.(*etcdserverpb.RangeRequest)
+		return ok && !r.KeysOnly && len(r.RangeEnd) > 0
+	})
+	e, ahead, ok := last.Ahead(within(t, patience))
+	require.True(t, ok)
+	require.Equal(t, 6, ahead)
+	require.Equal(t, owner.Key(), e.Key)
+	require.Equal(t, owner.Session().Lease(), e.Lease)
+	require.Equal(t, "the owner's", string(e.Value))
+	require.Zero(t, values.seen(), "reads of all values")
+}
+
+// The owner may leave between the two reads.
+func TestAheadTellsOfOneMoment(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	owner := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	last := join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	read := c.Hold("Range", embedtest.Once(), embedtest.When(func(message any) bool {
+		r, ok := message.(*etcdserverpb.RangeRequest)
+		return ok && string(r.Key) == owner.Key()
+	}))
+	asked := background(t, func() error {
+		e, ahead, ok := last.Ahead(within(t, patience))
+		if !ok || ahead != 1 || e.Key != owner.Key() {
+			return fmt.Errorf("%q, %d, %v", e.Key, ahead, ok)
+		}
+		return nil
+	})
+	require.NoError(t, read.Wait(within(t, patience)))
+	leave(t, owner)
+	read.Heal()
+	require.NoError(t, result(t, asked))
 }
 
 // Nor does it keep anybody waiting.
