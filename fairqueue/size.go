@@ -167,10 +167,11 @@ func (q *Queue) Forget(ctx context.Context) error {
 	client, err := q.client(ctx)
 	var forgotten bool
 	if err == nil {
-		all, sizes := q.space.all(), q.space.sizes().all()
+		// Keys of epochs are nobody's tickets. They go with their sessions.
+		all, epochs, sizes := q.space.all(), (q.space + epochFolder).all(), q.space.sizes().all()
 		err = session.Retry(ctx, func(ctx context.Context) error {
 			answer, err := client.Txn(ctx).
-				If(span{all.first, sizes.first}.vacant(), span{sizes.end, all.end}.vacant()).
+				If(span{all.first, epochs.first}.vacant(), span{epochs.end, sizes.first}.vacant(), span{sizes.end, all.end}.vacant()).
 				Then(clientv3.OpDelete(sizes.first, clientv3.WithRange(sizes.end))).Commit()
 			forgotten = err == nil && answer.Succeeded
 			return err

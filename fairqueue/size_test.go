@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
@@ -280,6 +281,38 @@ func TestASizeIsAgreedOnBesideAQueueBelowIt(t *testing.T) {
 	holdPermits(t, q, 1, 1)
 	_, err := q.TryPermits(within(t, patience), 1, 5)
 	requireSizeError(t, err, fairqueue.SizeError{Asked: 5, Agreed: 1})
+}
+
+// A user that may use the semaphore only has its epochs below it, which are nobody's permits.
+func TestASizeCanBeForgottenAfterADoubt(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t, embedtest.WithAuth("root", embedtest.User{
+		Name: "u", Password: "u", Grants: []embedtest.Grant{embedtest.ReadWrite("locks/q/")},
+	}))
+	client := c.Client(t)
+	s := open(t, c.ClientAs(t, "u"))
+	q := fairqueue.New(s, "locks/q")
+	leave(t, holdPermits(t, q, 1, 3))
+	lost := c.Hold("Txn", embedtest.Once(), embedtest.When(func(message any) bool {
+		r, ok := message.(*etcdserverpb.TxnRequest)
+		return ok && len(r.Success) > 1 && r.Success[1].GetRequestPut() != nil // after the size
+	}))
+	ctx, cancel := context.WithCancel(within(t, patience))
+	given := background(t, func() error {
+		_, err := q.JoinPermits(ctx, 1, 3)
+		return err
+	})
+	require.NoError(t, lost.Wait(within(t, patience)))
+	cancel()
+	require.ErrorIs(t, result(t, given), context.Canceled)
+	eventually(t, "an epoch has begun", func() bool {
+		return revisionOf(t, client, fmt.Sprintf("locks/q/!/epoch/%x", s.Lease())) > 0
+	})
+	require.NoError(t, q.Forget(within(t, patience)))
+	require.Empty(t, keysUnder(t, client, "locks/q"))
+	put(t, client, "locks/q/!/another") // of a queue below
+	require.ErrorIs(t, q.Forget(within(t, patience)), fairqueue.ErrBusy)
+	lost.Heal()
 }
 
 // Whatever somebody has put into the folder of the size, the first to come agrees on one, and it can be replaced.
