@@ -11,13 +11,8 @@ import (
 	"github.com/etcdlock/locks/internal/request"
 )
 
-const (
-	// revokeLimit bounds a request that only saves etcd work. The caller waits for it.
-	revokeLimit = 3 * time.Second
-
-	// longestLease is the greatest TTL that etcd grants, in seconds: 285 years.
-	longestLease = 9_000_000_000
-)
+// longestLease is the greatest TTL that etcd grants, in seconds: 285 years.
+const longestLease = 9_000_000_000
 
 // ReleaseAfter gives the ticket up in time d from now: until then others wait for it. Its keys
 // move to a lease of their own. So they stay that long, and are removed then, even if
@@ -49,11 +44,7 @@ func moveToOwnLease(ctx context.Context, parts []*part, end time.Time) error {
 	ctx, cancel := request.Grace(ctx)
 	defer cancel()
 	s := parts[0].session
-	var lease *clientv3.LeaseGrantResponse
-	err := s.Link().Call(ctx, func(ctx context.Context) (err error) {
-		lease, err = s.Client().Grant(ctx, secondsIn(time.Until(end)))
-		return err
-	})
+	lease, err := s.Link().GrantLease(ctx, secondsIn(time.Until(end)))
 	if err != nil {
 		return err
 	}
@@ -63,7 +54,7 @@ func moveToOwnLease(ctx context.Context, parts []*part, end time.Time) error {
 		if p.shares.Load() {
 			value = p.markedValue()
 		}
-		puts[i] = clientv3.OpPut(p.me.key, value, clientv3.WithLease(lease.ID))
+		puts[i] = clientv3.OpPut(p.me.key, value, clientv3.WithLease(lease))
 	}
 	var there, doubtful bool
 	err = s.Link().Call(ctx, func(ctx context.Context) error {
@@ -86,15 +77,8 @@ func moveToOwnLease(ctx context.Context, parts []*part, end time.Time) error {
 	case request.Doubtful(err):
 		return err // and they may have moved, or may yet
 	}
-	revoke(ctx, s.Client(), lease.ID)
+	s.Link().RevokeLease(lease)
 	return err
-}
-
-// revoke ends a lease that is not needed. If etcd does not answer, it expires.
-func revoke(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) {
-	ctx, cancel := context.WithTimeout(ctx, revokeLimit)
-	defer cancel()
-	_, _ = client.Revoke(ctx, lease)
 }
 
 // secondsIn rounds up, to what etcd grants.
