@@ -85,6 +85,7 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 	}
 	if err != nil {
 		unclear := request.Doubtful(err)
+		err = request.Explain(t.hold.claim.Session().Client(), err)
 		if t.ctx.Err() == nil {
 			err = t.hold.orEnd(err)
 		}

@@ -15,12 +15,16 @@ import (
 // deniedTimeout bounds the requests that find out what is not permitted.
 const deniedTimeout = time.Second
 
-// denied adds to err, if etcd refused for want of a permission, which permission for which keys.
-// Etcd's answer does not tell, so that each is tried in turn: a read, and a write that never takes effect.
+// denied adds to err what is wrong with the connection, if a context has ended, and if etcd refused for want of a
+// permission, which permission for which keys. Etcd's answer does not name it, so
+// each is tried in turn: a read, and a write that never takes effect.
 func denied(source session.Source, err error, spaces ...space) error {
 	has, ok := source.(interface{ Client() *clientv3.Client })
-	if !ok || !request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+	if !ok {
 		return err
+	}
+	if !request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+		return request.Explain(has.Client(), err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deniedTimeout)
 	defer cancel()

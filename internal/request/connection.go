@@ -17,16 +17,26 @@ import (
 // probeTimeout bounds a request that does not leave the process, unless the connection recovers just then.
 const probeTimeout = 100 * time.Millisecond
 
-// Explain adds to err what is wrong with c's connection, such as a certificate that is not trusted, if err
+// explained is an error that says what is wrong with the connection.
+type explained struct {
+	error
+	trouble string
+}
+
+func (e explained) Error() string { return fmt.Sprintf("%v (%s)", e.error, e.trouble) }
+
+func (e explained) Unwrap() error { return e.error }
+
+// Explain adds to err, once, what is wrong with c's connection, such as a certificate that is not trusted, if err
 // says that a context has ended. Requests of etcd's client wait for a connection, so
 // their own errors do not tell. The addition is text only. No request is made. Calls of this module add it
 // themselves.
 func Explain(c *clientv3.Client, err error) error {
-	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) || errors.As(err, new(explained)) {
 		return err
 	}
 	if trouble := Trouble(c); trouble != "" {
-		return fmt.Errorf("%w (%s)", err, trouble)
+		return explained{err, trouble}
 	}
 	return err
 }
