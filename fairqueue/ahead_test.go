@@ -9,14 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
 )
 
 func TestAheadTellsWhoOwnsAndHowManyStandBefore(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	owner := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithLabel("owner")), fairqueue.Exclusive)
 	q := fairqueue.New(open(t, client), "q")
 	second, third := join(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Shared)
@@ -41,9 +38,7 @@ func TestAheadTellsWhoOwnsAndHowManyStandBefore(t *testing.T) {
 }
 
 func TestAheadOfAGroupIsThatOfTheFirstQueueThatIsTaken(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s, other := open(t, client), open(t, client)
 	owner := hold(t, places(other, 3)[1].Queue, fairqueue.Exclusive)
 	g := joinAll(t, s, places(s, 3)...)
@@ -106,9 +101,7 @@ func TestAheadTellsOfOneMoment(t *testing.T) {
 
 // Nor does it keep anybody waiting.
 func TestAheadDoesNotTellWhatItCannot(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	hold(t, q, fairqueue.Exclusive)
 	ticket := join(t, q, fairqueue.Exclusive)

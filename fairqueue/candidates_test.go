@@ -196,9 +196,7 @@ func TestStrangersAreNotPassedOver(t *testing.T) {
 }
 
 func TestMoreThanATransactionCanCarryAreNotPassedOver(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	leader := hold(t, q, fairqueue.Candidate)
 	var puts []clientv3.Op

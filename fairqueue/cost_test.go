@@ -71,9 +71,7 @@ func (m *meter) spent() cost {
 func TestCost(t *testing.T) {
 	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
 		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			mine := fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
 			theirs := fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
 			m := newMeter(t, c)
@@ -91,16 +89,14 @@ func TestCost(t *testing.T) {
 			require.Equal(t, cost{txns: 1, entries: 1}, m.spent(), "leave")
 
 			// R4
-			ticket, err := mine.TryJoin(within(t, patience), mode)
-			require.NoError(t, err)
+			ticket = try(t, mine, mode)
 			require.NoError(t, ticket.Wait(within(t, patience)))
 			require.Equal(t, cost{reads: look.reads, txns: look.txns + 1, entries: 1}, m.spent(), "try when free")
 			leave(t, ticket)
 
 			holder := hold(t, theirs, fairqueue.Exclusive)
 			m.spent()
-			_, err = mine.TryJoin(within(t, patience), mode)
-			require.ErrorIs(t, err, fairqueue.ErrBusy)
+			requireBusy(t, mine, mode)
 			require.Equal(t, look, m.spent(), "try when held")
 
 			// In line, and nothing happens between join and watch.
@@ -176,9 +172,7 @@ func TestTakingTurnsCostsNoWatches(t *testing.T) {
 }
 
 func TestALongQueueCostsOneLookMore(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	theirs := fairqueue.New(open(t, client, session.WithTTL(never)), "q")
 	mine := fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
 	m := newMeter(t, c)
@@ -208,9 +202,7 @@ func TestALongQueueCostsOneLookMore(t *testing.T) {
 
 // Promise 14: no herd. One release means one event, for one waiter.
 func TestAReleaseWakesOneWaiter(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
 	holder := hold(t, q, fairqueue.Exclusive)
 	m := newMeter(t, c)
@@ -240,9 +232,7 @@ func TestAReleaseWakesOneWaiter(t *testing.T) {
 // Waiting costs etcd reads, but nothing that goes through raft: neither the looks
 // without a reason nor those that go to the quorum.
 func TestRechecksWriteNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client, session.WithTTL(never))
 	hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 	ticket := join(t, fairqueue.New(s, "q", fairqueue.WithRecheck(1)), fairqueue.Shared)
@@ -257,9 +247,7 @@ func TestRechecksWriteNothing(t *testing.T) {
 
 // Deleted names stay in etcd's index until a compaction, so they are used again (W11).
 func TestNamesAreUsedAgain(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
 	name := func(mode fairqueue.Mode, slot int) string {
@@ -279,8 +267,7 @@ func TestNamesAreUsedAgain(t *testing.T) {
 	}
 	leave(t, line[5])
 	require.Equal(t, name(fairqueue.Shared, 5), join(t, q, fairqueue.Shared).Key(), "the lowest that is free")
-	_, err := q.TryJoin(within(t, patience), fairqueue.Exclusive)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	requireBusy(t, q, fairqueue.Exclusive)
 	require.Equal(t, name(fairqueue.Exclusive, 17), join(t, q, fairqueue.Exclusive).Key())
 	// Another queue of the session counts for itself.
 	require.Equal(t, "other"+name(fairqueue.Exclusive, 0)[1:], hold(t, fairqueue.New(s, "other"), fairqueue.Exclusive).Key())
@@ -289,16 +276,13 @@ func TestNamesAreUsedAgain(t *testing.T) {
 // Whatever is read on behalf of a waiter may be answered by any member (invariant 2);
 // a refusal must come from the quorum.
 func TestWhoIsAsked(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client, session.WithTTL(never)), "q")
 	quorum := spyOnRequests(c, "Range", func(message any) bool { return !message.(*etcdserverpb.RangeRequest).Serializable })
 	local := spyOnRequests(c, "Range", func(message any) bool { return message.(*etcdserverpb.RangeRequest).Serializable })
 
 	holder := hold(t, q, fairqueue.Exclusive)
-	_, err := q.TryJoin(within(t, patience), fairqueue.Exclusive)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	requireBusy(t, q, fairqueue.Exclusive)
 	require.Equal(t, 1, quorum.seen())
 
 	ticket := join(t, q, fairqueue.Exclusive)

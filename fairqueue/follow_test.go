@@ -178,9 +178,7 @@ func TestAFollowerGoesOnAfterACompactionOfWhatItMissed(t *testing.T) {
 }
 
 func TestFollowingNeedsNoSessionAndEndsWithItsContextOrLoop(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	keeper := session.Keep(client)
 	s := open(t, client)
 	require.NoError(t, s.Close(within(t, patience)))
@@ -212,9 +210,7 @@ func TestFollowingNeedsNoSessionAndEndsWithItsContextOrLoop(t *testing.T) {
 func TestAFollowerSaysThatItMayNotLookAndGoesOn(t *testing.T) {
 	for _, method := range []string{"Range", "Watch"} {
 		t.Run(method, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			q := fairqueue.New(open(t, client), "q")
 			fault := c.Refuse(method, rpctypes.ErrGRPCPermissionDenied)
 			refusals, seen := 0, ""
@@ -252,9 +248,7 @@ func TestAFollowerBeginsAnewWhenEtcdGoesBack(t *testing.T) {
 	} {
 		for further, writes := range map[string]int{"less far": 0, "further than before": 20} {
 			t.Run(name+", "+further, func(t *testing.T) {
-				t.Parallel()
-				c := embedtest.Start(t)
-				client := c.Client(t)
+				c, client := begin(t)
 				put(t, client, "q/old")
 				told := follow(t, t.Context(), fairqueue.New(session.Keep(client), "q", fairqueue.WithRecheck(100*time.Millisecond)))
 				require.Len(t, told.next(t), 1)

@@ -25,9 +25,7 @@ func joinAny(t testing.TB, s session.Source, n int, p ...fairqueue.Place) *fairq
 }
 
 func TestWhoWantsAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s, other := open(t, client), open(t, client)
 	var held []*fairqueue.Ticket
 	for _, p := range places(other, 4) {
@@ -61,9 +59,7 @@ func TestWhoWantsAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
 
 // Whoever joins first is ahead in every queue, so is served first, whichever is free.
 func TestThoseWhoWantAnyAreServedInOrder(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	other := open(t, client)
 	holders := []*fairqueue.Ticket{}
 	for _, p := range places(other, 2) {
@@ -93,9 +89,7 @@ func TestThoseWhoWantAnyAreServedInOrder(t *testing.T) {
 
 // The lost reply of giving up the rest must not end the rest of the rest.
 func TestALostReplyOfTheChoiceIsHarmless(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	g := joinAny(t, s, 1, places(s, 3)...)
 	fault := c.LoseReply("Txn", embedtest.Once())
@@ -109,9 +103,7 @@ func TestALostReplyOfTheChoiceIsHarmless(t *testing.T) {
 
 // The chosen one is removed while the rest is being given up.
 func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	put(t, client, "g/1/694d")
 	g := joinAny(t, s, 1, places(s, 2)...)
@@ -128,9 +120,7 @@ func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
 
 // R11: the request that gives up the rest arrives when a name of the rest is somebody else's.
 func TestALateChoiceDoesNotTakeWhatAnotherHolds(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	g := joinAny(t, s, 1, places(s, 2)...)
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(choosing))
@@ -138,17 +128,13 @@ func TestALateChoiceDoesNotTakeWhatAnotherHolds(t *testing.T) {
 	require.NoError(t, fault.Wait(within(t, patience)))
 	requireGranted(t, waiting) // by the next attempt
 	other := hold(t, places(s, 2)[1-g.Chosen()[0]].Queue, fairqueue.Exclusive)
-	before := c.AppliedIndex()
-	fault.Heal()
-	eventually(t, "the late one has arrived", func() bool { return c.AppliedIndex() > before })
+	arrive(t, c, fault)
 	require.Equal(t, other.Revision(), revisionOf(t, client, other.Key()))
 }
 
 // Never busy while enough are free, however many come together.
 func TestTriesForAnyDoNotFailAsLongAsEnoughAreFree(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	const n = 12
 	var mu sync.Mutex
 	taken := map[int]bool{}
@@ -186,9 +172,7 @@ func TestTriesForAnyDoNotFailAsLongAsEnoughAreFree(t *testing.T) {
 
 // Those places count as free in which shared ones are, if a shared one is wanted.
 func TestTryAnyOfSharedPlaces(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s, other := open(t, client), open(t, client)
 	p := places(s, 3)
 	hold(t, places(other, 3)[0].Queue, fairqueue.Shared)

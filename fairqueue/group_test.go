@@ -56,9 +56,7 @@ func leavingAll(n int) func(any) bool {
 
 // M1: in any order of any of the names, with others who want but one of them.
 func TestGroupsCannotDeadlock(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	const names, sessions, goroutines, rounds = 5, 3, 5, 6
 	records := make([]*record, names)
 	for i := range records {
@@ -138,9 +136,7 @@ func TestWhoComesFirstIsAheadInEveryQueue(t *testing.T) {
 }
 
 func TestAGroupHasOneRevisionAndGuards(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	g := joinAll(t, s, places(s, 4)...)
 	keys := keysUnder(t, client, "g")
@@ -162,9 +158,7 @@ func TestAGroupHasOneRevisionAndGuards(t *testing.T) {
 }
 
 func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s, other := open(t, client), open(t, client)
 	for _, n := range []int{22, 64, 65, 100, 127} { // beyond 64 a join brings back nothing of the queues
 		g := joinAll(t, s, places(s, n)...)

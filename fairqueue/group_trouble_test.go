@@ -16,9 +16,7 @@ import (
 
 // M2: with a stranger's key at one of the names, there is none at the others.
 func TestAGroupThatFindsAStrangersKeyLeavesNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	g := joinAll(t, s, places(s, 3)...)
 	theirs := keysUnder(t, client, "g")[1]
@@ -38,9 +36,7 @@ func TestAGroupThatFindsAStrangersKeyLeavesNothing(t *testing.T) {
 func TestACancelledWaitOfAGroupLeavesNothing(t *testing.T) {
 	for name, n := range map[string]int{"all": 3, "any": 1} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			s, other := open(t, client), open(t, client)
 			holder := joinAll(t, other, places(other, 3)...)
 			watches := spyOnWatches(c)
@@ -63,9 +59,7 @@ func TestACancelledWaitOfAGroupLeavesNothing(t *testing.T) {
 func TestALostReplyOfAGroupsJoinLeavesAllOrNothing(t *testing.T) {
 	for _, givesUp := range []bool{false, true} {
 		t.Run(map[bool]string{false: "tried again", true: "given up"}[givesUp], func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			s := open(t, client)
 			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
 			ctx, cancel := context.WithCancel(within(t, patience))
@@ -98,9 +92,7 @@ func TestALostReplyOfAGroupsJoinLeavesAllOrNothing(t *testing.T) {
 // M2: part of it was removed before the retry found the rest, which is given up for another
 // try at all of them.
 func TestAGroupOfWhichTheRetryFindsAPartIsJoinedAnew(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
 	joined := background(t, func() error {
@@ -126,9 +118,7 @@ func TestAGroupOfWhichTheRetryFindsAPartIsJoinedAnew(t *testing.T) {
 func TestAGroupOfWhichAPartIsGoneIsNotGranted(t *testing.T) {
 	for name, index := range map[string]int{"granted": 0, "waiting": 2} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			s, other := open(t, client), open(t, client)
 			watches := spyOnWatches(c)
 			g := joinAll(t, other, places(other, 3)[1:]...)
@@ -151,9 +141,7 @@ func TestAGroupOfWhichAPartIsGoneIsNotGranted(t *testing.T) {
 // W2: to ask about so many takes two reads. Between them the first ticket goes, and only then the last
 // place becomes free.
 func TestAGroupThatWasNeverThereTogetherIsNotGranted(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s, other := open(t, client), open(t, client)
 	shared := places(s, 60)
 	for i := range shared {
@@ -180,9 +168,7 @@ func TestAGroupThatWasNeverThereTogetherIsNotGranted(t *testing.T) {
 
 // H7: the loss of any is the loss of all; and what is left goes when the group leaves.
 func TestAGroupThatLosesAPartIsLost(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	g := joinAll(t, s, places(s, 3)...)
 	require.NoError(t, g.Wait(within(t, patience)))
@@ -206,9 +192,7 @@ func TestAGroupThatLosesAPartIsLost(t *testing.T) {
 
 // H11: a keeper's next session, when the loss shows in the join.
 func TestGroupsUseTheNextSession(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	keeper := session.Keep(client)
 	t.Cleanup(func() { _ = keeper.Close(context.Background()) })
 	old := joinAll(t, keeper, places(keeper, 2)...)
@@ -221,9 +205,7 @@ func TestGroupsUseTheNextSession(t *testing.T) {
 }
 
 func TestALowerLimitOfEtcdIsReported(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	c.Refuse("Txn", rpctypes.ErrGRPCTooManyOps)
 	_, err := fairqueue.JoinAll(within(t, patience), s, places(s, 5)...)
@@ -237,9 +219,7 @@ func TestALowerLimitOfEtcdIsReported(t *testing.T) {
 func TestAGroupThatLosesAPartWhileItLeavesSaysSo(t *testing.T) {
 	for name, applied := range map[string]bool{"request lost": false, "reply lost": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			g := joinAll(t, open(t, client), places(open(t, client), 3)...)
 			lose := c.LoseRequest
 			if applied {

@@ -260,9 +260,7 @@ func awaitNewEpoch(t testing.TB, client *clientv3.Client, s *session.Session) {
 // requireNoGhost applies the requests that held keeps, and requires that they create nothing under the prefix of events.
 func requireNoGhost(t *testing.T, c *embedtest.Cluster, held *embedtest.Fault, client *clientv3.Client, events clientv3.WatchChan) {
 	t.Helper()
-	before := c.AppliedIndex()
-	held.Heal()
-	eventually(t, "the late request is applied", func() bool { return c.AppliedIndex() > before })
+	arrive(t, c, held)
 	put(t, client, "q/z-the-end")
 	for response := range events {
 		require.NoError(t, response.Err())
@@ -293,4 +291,42 @@ func choosing(message any) bool {
 func looking(message any) bool {
 	r, ok := message.(*etcdserverpb.TxnRequest)
 	return ok && len(r.Compare) == 0 && len(r.Success) > 0 && r.Success[0].GetRequestRange() != nil
+}
+
+// begin starts a cluster for a test that runs in parallel with others.
+func begin(t *testing.T, opts ...embedtest.Option) (*embedtest.Cluster, *clientv3.Client) {
+	t.Helper()
+	t.Parallel()
+	c := embedtest.Start(t, opts...)
+	return c, c.Client(t)
+}
+
+// standing waits in the background, and returns when the ticket's watch stands.
+func standing(t testing.TB, c *embedtest.Cluster, ticket *fairqueue.Ticket) <-chan error {
+	t.Helper()
+	watches := spyOnWatches(c)
+	waiting := wait(t, within(t, patience), ticket)
+	watches.await(t, 1)
+	return waiting
+}
+
+// arrive lets a request arrive that a fault has held, and waits until it is applied.
+func arrive(t testing.TB, c *embedtest.Cluster, held *embedtest.Fault) {
+	t.Helper()
+	before := c.AppliedIndex()
+	held.Heal()
+	eventually(t, "the late request is applied", func() bool { return c.AppliedIndex() > before })
+}
+
+func try(t testing.TB, q *fairqueue.Queue, m fairqueue.Mode) *fairqueue.Ticket {
+	t.Helper()
+	ticket, err := q.TryJoin(within(t, patience), m)
+	require.NoError(t, err)
+	return ticket
+}
+
+func requireBusy(t testing.TB, q *fairqueue.Queue, m fairqueue.Mode) {
+	t.Helper()
+	_, err := q.TryJoin(within(t, patience), m)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
 }

@@ -82,9 +82,7 @@ func TestARetryAfterALostReplyFindsItself(t *testing.T) {
 	for _, how := range []string{"join", "try"} {
 		for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
 			t.Run(fmt.Sprint(how, " ", mode), func(t *testing.T) {
-				t.Parallel()
-				c := embedtest.Start(t)
-				client := c.Client(t)
+				c, client := begin(t)
 				s := open(t, client)
 				q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
 				fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
@@ -105,9 +103,7 @@ func TestARetryAfterALostReplyFindsItself(t *testing.T) {
 
 // R1: the place in line is that of the attempt whose reply was lost.
 func TestARetryKeepsItsPlaceInLine(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q, others := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.New(open(t, client), "q")
 	holder := hold(t, others, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
@@ -132,9 +128,7 @@ func TestARetryKeepsItsPlaceInLine(t *testing.T) {
 func TestGivingUpAfterALostReplyRemovesTheTicket(t *testing.T) {
 	for _, how := range []string{"join", "try"} {
 		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			s := open(t, client)
 			q := fairqueue.New(s, "q")
 			events := births(t, client, "q")
@@ -171,9 +165,7 @@ func TestAContextThatIsOverSendsNothing(t *testing.T) {
 
 // R2
 func TestALeaveThatFailsGoesOnInTheBackground(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
 	ticket := hold(t, q, fairqueue.Exclusive)
@@ -192,9 +184,7 @@ func TestALeaveThatFailsGoesOnInTheBackground(t *testing.T) {
 
 // R2
 func TestLeaveWithACancelledContextStillLeaves(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -208,9 +198,7 @@ func TestLeaveWithACancelledContextStillLeaves(t *testing.T) {
 
 // R2: that the second attempt finds nothing is not a loss.
 func TestALeaveWhoseReplyIsLostIsNoLoss(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	ticket := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(leaving))
@@ -220,9 +208,7 @@ func TestALeaveWhoseReplyIsLostIsNoLoss(t *testing.T) {
 
 // R6, R10
 func TestLeavingWhatIsLostSaysSoAndTouchesNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
 	ticket := hold(t, q, fairqueue.Exclusive)
@@ -240,9 +226,7 @@ func TestLeavingWhatIsLostSaysSoAndTouchesNothing(t *testing.T) {
 
 // R3
 func TestALateDeleteDoesNotTouchANewerTicketOfItsName(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	theirs, link := c.Link(t)
 	q := fairqueue.New(open(t, theirs), "q")
 	old := hold(t, q, fairqueue.Exclusive)
@@ -251,9 +235,7 @@ func TestALateDeleteDoesNotTouchANewerTicketOfItsName(t *testing.T) {
 	ticket := hold(t, q, fairqueue.Exclusive)
 	require.Equal(t, old.Key(), ticket.Key(), "the name is used again")
 
-	before := c.AppliedIndex()
-	held.Heal()
-	eventually(t, "the late request is applied", func() bool { return c.AppliedIndex() > before })
+	arrive(t, c, held)
 	require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
 	leave(t, ticket)
 }
@@ -262,9 +244,7 @@ func TestALateDeleteDoesNotTouchANewerTicketOfItsName(t *testing.T) {
 func TestATicketThatComesLateIsNotCreated(t *testing.T) {
 	for _, how := range []string{"join", "try"} {
 		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			s := open(t, client)
 			q := fairqueue.New(s, "q")
 			events := births(t, client, "q")
@@ -289,9 +269,7 @@ func TestATicketThatComesLateIsNotCreated(t *testing.T) {
 func TestTheFirstAttemptArrivesWhenTheTicketHasBeenLeft(t *testing.T) {
 	for _, how := range []string{"join", "try"} {
 		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			theirs, link := c.Link(t)
 			s := open(t, theirs)
 			q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
@@ -327,9 +305,7 @@ func TestTheFirstAttemptArrivesWhenTheTicketHasBeenGivenUp(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			theirs, link := c.Link(t)
 			q := fairqueue.New(open(t, theirs), "q")
 			held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
@@ -349,9 +325,7 @@ func TestTheFirstAttemptArrivesWhenTheTicketHasBeenGivenUp(t *testing.T) {
 
 // R11: the first attempt arrives while the ticket lives, and finds it.
 func TestTheFirstAttemptArrivesWhileTheTicketLives(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	theirs, link := c.Link(t)
 	q := fairqueue.New(open(t, theirs), "q")
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
@@ -360,9 +334,7 @@ func TestTheFirstAttemptArrivesWhileTheTicketLives(t *testing.T) {
 		ticket, err = q.Join(ctx, fairqueue.Exclusive)
 		return err
 	})
-	before := c.AppliedIndex()
-	held.Heal()
-	eventually(t, "the late request is applied", func() bool { return c.AppliedIndex() > before })
+	arrive(t, c, held)
 	require.Equal(t, []string{ticket.Key()}, keysUnder(t, client, "q"))
 	require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
 	leave(t, ticket)
@@ -372,9 +344,7 @@ func TestTheFirstAttemptArrivesWhileTheTicketLives(t *testing.T) {
 // R11, as it happens: the bytes arrive when the black hole heals, followed by those
 // that cancel the request. Whichever wins, the queue is free in the end.
 func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	theirs, link := c.Link(t)
 	s := open(t, theirs)
 	q := fairqueue.New(s, "q")
@@ -404,9 +374,7 @@ func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
 // R12
 // R1: the retry learns that its key is there, and when it looks, the key is not there any more.
 func TestARetryThatFindsItselfRemovedJoinsAnew(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
 	lost := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
@@ -447,9 +415,7 @@ func TestTooManyRequestsAreTriedAgain(t *testing.T) {
 
 // R11
 func TestAStrangersKeyDoesNotHideATicketThatComesLate(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	theirs, link := c.Link(t)
 	s := open(t, theirs)
 	name := nameOf(s, fairqueue.Exclusive, 0)
@@ -468,9 +434,7 @@ func TestAStrangersKeyDoesNotHideATicketThatComesLate(t *testing.T) {
 }
 
 func TestAStrangersKeyAtTheNameIsReportedAndLeftAlone(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
 	put(t, client, nameOf(s, fairqueue.Exclusive, 0))
@@ -483,8 +447,7 @@ func TestAStrangersKeyAtTheNameIsReportedAndLeftAlone(t *testing.T) {
 
 // The mode of a ticket for permits comes with entries, and a slash makes a key outside the queue.
 func TestOtherModesPanic(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
 	ctx := within(t, patience)

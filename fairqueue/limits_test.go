@@ -15,8 +15,7 @@ import (
 
 // Programs of earlier versions may have recorded the largest size ever behind the size.
 func TestASizeIsReadWhateverTheLargestWas(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(20*time.Millisecond))
 	put(t, client, "q/!size/1-3")
 	first := holdPermits(t, q, 1, 1)
@@ -30,8 +29,7 @@ func TestASizeIsReadWhateverTheLargestWas(t *testing.T) {
 }
 
 func TestASlotIsFoundAfterAResize(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithSlots())
 	one, late := holdPermits(t, q, 1, 2), joinPermits(t, q, 1, 2)
 	require.Zero(t, one.Slot())
@@ -52,8 +50,7 @@ func TestASlotIsFoundAfterAResize(t *testing.T) {
 }
 
 func TestTheSizeOfAQueueThatNobodyUsesCanBeForgotten(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	ticket := holdPermits(t, q, 1, 3)
 	require.ErrorIs(t, q.Forget(within(t, patience)), fairqueue.ErrBusy)
@@ -65,8 +62,7 @@ func TestTheSizeOfAQueueThatNobodyUsesCanBeForgotten(t *testing.T) {
 }
 
 func TestMorePermitsThanThereCanBeWriteNothing(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	leave(t, holdPermits(t, q, 1, 3))
 	before := storeRevision(t, client)
@@ -79,9 +75,7 @@ func TestMorePermitsThanThereCanBeWriteNothing(t *testing.T) {
 
 // R1
 func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	leave(t, holdPermits(t, q, 1, 3))
 	theirs, link := c.Link(t)
@@ -98,8 +92,7 @@ func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
 func TestAGroupThatHasLostAPartDoesNotWaitForTheRest(t *testing.T) {
 	for name, want := range map[string]int{"all": 3, "any": 2} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			client := embedtest.Start(t).Client(t)
+			_, client := begin(t)
 			s := open(t, client)
 			queues := make([]fairqueue.Place, 3)
 			for i := range queues {

@@ -17,9 +17,7 @@ import (
 
 // Until its time has passed others wait, and then they go on at once.
 func TestATicketThatLingersGoesWhenItsTimeIsOver(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
 	holder := hold(t, q, fairqueue.Exclusive)
@@ -42,9 +40,7 @@ func TestATicketThatLingersGoesWhenItsTimeIsOver(t *testing.T) {
 func TestATicketThatLingersOutlivesItsSession(t *testing.T) {
 	for name, group := range map[string]bool{"one": false, "group": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			_, client := begin(t)
 			s, other := open(t, client), open(t, client)
 			if group {
 				g := joinAll(t, s, places(s, 3)...)
@@ -66,9 +62,7 @@ func TestATicketThatLingersOutlivesItsSession(t *testing.T) {
 
 // More than etcd grants is as much as it grants.
 func TestATicketCanLingerForEver(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 	require.NoError(t, holder.ReleaseAfter(within(t, patience), math.MaxInt64))
 	lease, err := client.TimeToLive(within(t, patience), leaseOf(t, client, holder.Key()))
@@ -77,9 +71,7 @@ func TestATicketCanLingerForEver(t *testing.T) {
 }
 
 func TestLingeringOfALostTicketIsAnError(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
 	holder := hold(t, q, fairqueue.Exclusive)
@@ -94,9 +86,7 @@ func TestLingeringOfALostTicketIsAnError(t *testing.T) {
 
 // The others would keep everybody waiting, and protect nothing.
 func TestAGroupThatHasLostATicketDoesNotLinger(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	g := joinAll(t, s, places(s, 3)...)
 	remove(t, client, g.Key())
@@ -107,9 +97,7 @@ func TestAGroupThatHasLostATicketDoesNotLinger(t *testing.T) {
 }
 
 func TestWhatDoesNotLingerLeavesNoLease(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
 	holder := hold(t, q, fairqueue.Exclusive)
@@ -165,9 +153,7 @@ func requireOnlyLeaseOf(t *testing.T, client *clientv3.Client, s *session.Sessio
 
 // Whether the ticket has moved to it is not known.
 func TestALeaseThatATicketMayHaveMovedToIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
@@ -183,9 +169,7 @@ func TestALeaseThatATicketMayHaveMovedToIsLeftAlone(t *testing.T) {
 
 // R1: the answer is lost, and the second attempt finds its own.
 func TestALostReplyOfLingeringIsHarmless(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	holder := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once())

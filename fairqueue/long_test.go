@@ -230,8 +230,7 @@ func TestAJoinBehindManyOfItsSessionReadsNothing(t *testing.T) {
 	last := join(t, q, fairqueue.Exclusive)
 	require.Equal(t, 64, reading.seen())
 	require.False(t, last.Granted())
-	_, err := q.TryJoin(within(t, patience), fairqueue.Exclusive)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	requireBusy(t, q, fairqueue.Exclusive)
 }
 
 // Only exclusive tickets say that they own: a candidate's value is the caller's.

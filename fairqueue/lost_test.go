@@ -31,9 +31,7 @@ func TestLostTellsOfADeletion(t *testing.T) {
 	} {
 		for when, before := range map[string]bool{"while it watches": false, "before it watches": true} {
 			t.Run(name+" "+when, func(t *testing.T) {
-				t.Parallel()
-				c := embedtest.Start(t)
-				client := c.Client(t)
+				c, client := begin(t)
 				ticket := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
 				watches := spyOnWatches(c)
 				if before {
@@ -52,9 +50,7 @@ func TestLostTellsOfADeletion(t *testing.T) {
 }
 
 func TestLostFindsADeletionThatTheWatchMissed(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	ticket := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(100*time.Millisecond)), fairqueue.Exclusive)
 	watches := spyOnWatches(c)
 	told := lost(t, within(t, patience), ticket)
@@ -156,9 +152,7 @@ func TestAnAnswerOlderThanTheTicketIsNoLoss(t *testing.T) {
 }
 
 func TestLostEndsWithItsContextOrSession(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	ticket := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 	ctx, cancel := context.WithCancel(within(t, patience))
@@ -171,9 +165,7 @@ func TestLostEndsWithItsContextOrSession(t *testing.T) {
 }
 
 func TestLostReportsThatItMayNotLook(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	ticket := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 	put(t, client, "elsewhere") // so that there is a reason to look
 	fault := c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)

@@ -67,9 +67,7 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 
 // Where the loss of a part is looked for while all others wait, the last part counts as well.
 func TestAWaitingGroupMissesAnyPart(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s, other := open(t, client), open(t, client)
 	all := make([]fairqueue.Place, 127)
 	for i := range all {

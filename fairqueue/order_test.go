@@ -86,9 +86,7 @@ func TestGrantsComeInTheOrderOfRevisions(t *testing.T) {
 		"mixed":     {fairqueue.Exclusive, fairqueue.Shared, fairqueue.Shared},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			_, client := begin(t)
 			r := &record{owners: map[*stay]bool{}}
 			const sessions, goroutines, rounds = 3, 4, 5
 			var all sync.WaitGroup
@@ -129,9 +127,7 @@ func visit(q *fairqueue.Queue, m fairqueue.Mode, r *record) error {
 
 // M3: readers that stand next to each other share; a reader behind a writer waits.
 func TestAdjacentReadersShareAndNobodyOvertakes(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
 	line := map[string]*fairqueue.Ticket{"writer 1": hold(t, q, fairqueue.Exclusive)}
@@ -180,11 +176,9 @@ func TestAdjacentReadersShareAndNobodyOvertakes(t *testing.T) {
 
 	// Readers in a queue of readers do not wait at all; a writer joins behind them.
 	first, second := hold(t, q, fairqueue.Shared), hold(t, q, fairqueue.Shared)
-	third, err := q.TryJoin(within(t, patience), fairqueue.Shared)
-	require.NoError(t, err)
+	third := try(t, q, fairqueue.Shared)
 	writer := wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
-	_, err = q.TryJoin(within(t, patience), fairqueue.Shared)
-	require.ErrorIs(t, err, fairqueue.ErrBusy, "a reader that only tries does not overtake the writer either")
+	requireBusy(t, q, fairqueue.Shared)
 	for _, reader := range []*fairqueue.Ticket{second, first, third} {
 		requireWaiting(t, writer)
 		leave(t, reader)
@@ -199,13 +193,10 @@ func TestTwoQueuesOfOneSessionExcludeEachOther(t *testing.T) {
 	s := open(t, c.Client(t))
 	one, two := fairqueue.New(s, "q"), fairqueue.New(s, "q")
 	holder := hold(t, one, fairqueue.Exclusive)
-	_, err := two.TryJoin(within(t, patience), fairqueue.Exclusive)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	requireBusy(t, two, fairqueue.Exclusive)
 	ticket := join(t, two, fairqueue.Exclusive)
 	require.NotEqual(t, holder.Key(), ticket.Key())
-	watches := spyOnWatches(c)
-	granted := wait(t, within(t, patience), ticket)
-	watches.await(t, 1)
+	granted := standing(t, c, ticket)
 	requireWaiting(t, granted)
 	leave(t, holder)
 	requireGranted(t, granted)
@@ -213,9 +204,7 @@ func TestTwoQueuesOfOneSessionExcludeEachOther(t *testing.T) {
 
 // A queue at a raw prefix is shared with programs that use etcd's own package.
 func TestForeignTicketsStandInTheSameLine(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "raw", fairqueue.WithRecheck(never))
 	foreign := func() *concurrency.Mutex {
 		s, err := concurrency.NewSession(client)
@@ -270,9 +259,7 @@ func TestForeignTicketsStandInTheSameLine(t *testing.T) {
 
 // R5
 func TestNestedAndNeighbouringNamesAreIndependent(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	// Plain keys under nested prefixes, sorted before, between and behind tickets.
 	for _, key := range []string{"a/b/zzz", "a/0/0", "a/s1/1", "a/z/z", "a/x1-0/x1-0", "ab", "a", "a0"} {
@@ -293,8 +280,7 @@ func TestNestedAndNeighbouringNamesAreIndependent(t *testing.T) {
 					require.NoError(t, ticket.Wait(within(t, patience)), prefix)
 					held = append(held, ticket)
 
-					_, err = q.TryJoin(within(t, patience), fairqueue.Exclusive)
-					require.ErrorIs(t, err, fairqueue.ErrBusy, prefix)
+					requireBusy(t, q, fairqueue.Exclusive)
 					entries, err := q.Entries(within(t, patience))
 					require.NoError(t, err)
 					require.Len(t, entries, 1, "%s is a queue of one", prefix)
@@ -316,16 +302,13 @@ func TestNestedAndNeighbouringNamesAreIndependent(t *testing.T) {
 		first := hold(t, q, modes[0])
 		putMany(t, client, fmt.Sprintf("a/n%d", modes))
 		second := join(t, q, modes[1])
-		watches := spyOnWatches(c)
-		granted := wait(t, within(t, patience), second)
-		watches.await(t, 1)
+		granted := standing(t, c, second)
 		leave(t, first)
 		requireGranted(t, granted)
 		leave(t, second)
 
 		for _, mode := range modes {
-			ticket, err := q.TryJoin(within(t, patience), mode)
-			require.NoError(t, err)
+			ticket := try(t, q, mode)
 			leave(t, ticket)
 		}
 	}
@@ -334,9 +317,7 @@ func TestNestedAndNeighbouringNamesAreIndependent(t *testing.T) {
 // R4, R5: where the join's own answer does not tell, a TryJoin looks, and takes its
 // ticket back if it may not.
 func TestATryJoinThatMayNotLookLeavesNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "a")
 	putMany(t, client, "a/b")
 	standing := len(keysUnder(t, client, "a"))
@@ -348,9 +329,7 @@ func TestATryJoinThatMayNotLookLeavesNothing(t *testing.T) {
 }
 
 func TestATryJoinThatEtcdDoesNotLetJoinSaysSo(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "a")
 	put(t, client, "a/b/1")
 	c.Refuse("Txn", rpctypes.ErrGRPCNoSpace, embedtest.When(creating))
@@ -363,9 +342,7 @@ func TestATryJoinThatEtcdDoesNotLetJoinSaysSo(t *testing.T) {
 func TestTryJoinThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 	for _, nested := range []bool{false, true} {
 		t.Run(fmt.Sprint("nested=", nested), func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			s := open(t, client)
 			q := fairqueue.New(s, "q")
 			if nested {
@@ -391,9 +368,7 @@ func TestTryJoinThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 }
 
 func TestEntriesTellOrderAndOwners(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	q := func(label string) *fairqueue.Queue {
 		return fairqueue.New(open(t, client), "q", fairqueue.WithLabel(label))
 	}
@@ -427,9 +402,7 @@ func TestEntriesTellOrderAndOwners(t *testing.T) {
 }
 
 func TestGuardHoldsOnlyForThisTicket(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	succeeds := func(ticket *fairqueue.Ticket) bool {
 		answer, err := client.Txn(within(t, patience)).If(ticket.Guards()...).Then(clientv3.OpPut("x", "")).Commit()
@@ -449,9 +422,7 @@ func TestGuardHoldsOnlyForThisTicket(t *testing.T) {
 
 // H11: the call in which the loss shows goes on with the next session.
 func TestAKeeperReplacesALostSession(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	keeper := session.Keep(client, session.WithTTL(time.Minute))
 	t.Cleanup(func() { _ = keeper.Close(context.Background()) })
 	q := fairqueue.New(keeper, "q")

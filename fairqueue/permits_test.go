@@ -123,9 +123,7 @@ func TestSeveralAreServedByOneReturn(t *testing.T) {
 
 // M6
 func TestThePermitsOfADeadHolderComeBack(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	dying := open(t, client)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
@@ -139,9 +137,7 @@ func TestThePermitsOfADeadHolderComeBack(t *testing.T) {
 
 // A ticket of another kind at the same prefix takes all there is.
 func TestPermitsAndOtherTicketsExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
 	permits := holdPermits(t, q, 1, 9)
@@ -151,8 +147,7 @@ func TestPermitsAndOtherTicketsExcludeEachOther(t *testing.T) {
 	_, err := q.TryPermits(within(t, patience), 1, 9)
 	require.ErrorIs(t, err, fairqueue.ErrBusy)
 	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
-		_, err := q.TryJoin(within(t, patience), mode)
-		require.ErrorIs(t, err, fairqueue.ErrBusy)
+		requireBusy(t, q, mode)
 	}
 	requireWaiting(t, waiting)
 	remove(t, client, "q/694d")
@@ -163,9 +158,7 @@ func TestPermitsAndOtherTicketsExcludeEachOther(t *testing.T) {
 // Never more than there are, whoever comes with whatever, and nobody is left behind. The
 // queue gets longer than what a join brings back.
 func TestPermitsNeverExceedTheSize(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	const size, sessions, goroutines, rounds = 7, 3, 30, 3
 	var mu sync.Mutex
 	var taken, served int64

@@ -22,9 +22,7 @@ func creatingPermits(message any) bool {
 
 // R4
 func TestARefusedTryForPermitsWritesNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	holdPermits(t, q, 2, 3)
 	before := storeRevision(t, client)
@@ -40,9 +38,7 @@ func TestARefusedTryForPermitsWritesNothing(t *testing.T) {
 
 // Those who come together do not take each other for a full house.
 func TestTriesThatComeTogetherAllSucceedIfThereIsRoom(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	const n = 12
 	fault := c.Hold("Txn", embedtest.Times(n), embedtest.When(creatingPermits))
 	var tries []<-chan error
@@ -65,9 +61,7 @@ func TestTriesThatComeTogetherAllSucceedIfThereIsRoom(t *testing.T) {
 
 // Somebody takes the last ones between the read and the write.
 func TestATryForPermitsThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creatingPermits))
 	tried := background(t, func() error {
@@ -85,9 +79,7 @@ func TestATryForPermitsThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 func TestALostReplyOfAJoinForPermitsIsHarmless(t *testing.T) {
 	for _, free := range []bool{true, false} {
 		t.Run(map[bool]string{true: "free", false: "taken"}[free], func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 			other := holdPermits(t, fairqueue.New(open(t, client), "q"), 1, 2)
 			weight := int64(1)
@@ -124,9 +116,7 @@ func TestALostReplyOfAJoinForPermitsIsHarmless(t *testing.T) {
 func TestATryForPermitsWhoseReplyIsLostDoesNotWait(t *testing.T) {
 	for size, wantErr := range map[int64]error{3: nil, 2: fairqueue.ErrBusy} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			theirs := fairqueue.New(open(t, client), "q")
 			other := holdPermits(t, theirs, 1, 3)
 			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingPermits))
@@ -152,9 +142,7 @@ func TestATryForPermitsWhoseReplyIsLostDoesNotWait(t *testing.T) {
 
 // R1: nor does one remain of a join that has given up.
 func TestAJoinForPermitsThatGivesUpLeavesNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	fault := c.LoseReply("Txn", embedtest.When(creatingPermits))
 	ctx, cancel := context.WithCancel(within(t, patience))
@@ -171,9 +159,7 @@ func TestAJoinForPermitsThatGivesUpLeavesNothing(t *testing.T) {
 
 // W6
 func TestACancelledWaitForPermitsLeavesNothingAndLetsOthersIn(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
 	holder := holdPermits(t, q, 1, 2)
@@ -193,9 +179,7 @@ func TestACancelledWaitForPermitsLeavesNothingAndLetsOthersIn(t *testing.T) {
 
 // W1, W2
 func TestAWaiterForPermitsWhoIsNotInLineAnyMoreIsNotGranted(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
 	holder := holdPermits(t, q, 1, 1)

@@ -12,9 +12,7 @@ import (
 
 // The mark alone wakes them, and the one who stands behind a writer is not among them.
 func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	other := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
@@ -60,9 +58,7 @@ func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
 
 // The other order: the reader comes, or its watch stands, when the owner shares already.
 func TestReadersThatComeLaterShareAtOnce(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	owner := hold(t, q, fairqueue.Exclusive)
 	early := join(t, q, fairqueue.Shared)
@@ -77,8 +73,7 @@ func TestReadersThatComeLaterShareAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tried.Wait(within(t, patience)))
 	require.Equal(t, before+1, storeRevision(t, client))
-	_, err = q.TryJoin(within(t, patience), fairqueue.Exclusive)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	requireBusy(t, q, fairqueue.Exclusive)
 	require.Equal(t, before+1, storeRevision(t, client))
 
 	// One more than a join brings back, so the readers have to look for the mark.
@@ -94,9 +89,7 @@ func TestReadersThatComeLaterShareAtOnce(t *testing.T) {
 
 // A writer comes in between the read and the write of one who tries.
 func TestATryToShareThatIsOvertakenByAWriterIsBusy(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	owner := hold(t, q, fairqueue.Exclusive)
 	require.NoError(t, owner.Share(within(t, patience)))
@@ -114,9 +107,7 @@ func TestATryToShareThatIsOvertakenByAWriterIsBusy(t *testing.T) {
 
 // R1
 func TestALostReplyOfShareIsHarmless(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	owner := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once())
@@ -129,9 +120,7 @@ func TestALostReplyOfShareIsHarmless(t *testing.T) {
 }
 
 func TestSharingWhatIsLostIsAnError(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	owner := hold(t, q, fairqueue.Exclusive)
 	remove(t, client, owner.Key())
@@ -153,17 +142,13 @@ func TestSharingWhatIsLostIsAnError(t *testing.T) {
 
 // M6: who shared with it goes on, and a writer waits for them.
 func TestTheDeathOfAnOwnerThatSharesLeavesTheOthersAlone(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	dying := open(t, client)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	owner := hold(t, fairqueue.New(dying, "q"), fairqueue.Exclusive)
 	require.NoError(t, owner.Share(within(t, patience)))
 	reader := hold(t, q, fairqueue.Shared)
-	watches := spyOnWatches(c)
-	writer := wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
-	watches.await(t, 1)
+	writer := standing(t, c, join(t, q, fairqueue.Exclusive))
 	revoke(t, client, dying)
 	require.Equal(t, reader.Revision(), revisionOf(t, client, reader.Key()))
 	requireWaiting(t, writer)

@@ -28,9 +28,7 @@ func requireSizeError(t testing.TB, err error, want fairqueue.SizeError) {
 }
 
 func TestTheFirstToComeSetsTheSize(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	leave(t, holdPermits(t, q, 1, 3)) // the size stays when everybody has gone
 	for _, take := range []func(context.Context, int64, int64) (*fairqueue.Ticket, error){q.JoinPermits, q.TryPermits} {
@@ -45,9 +43,7 @@ func TestTheFirstToComeSetsTheSize(t *testing.T) {
 }
 
 func TestReplacedSizesAreAcceptedAndOthersAreNot(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	resize(t, q, 3) // before anybody has used it
 	for size := range int64(40) {
@@ -76,9 +72,7 @@ func TestReplacedSizesAreAcceptedAndOthersAreNot(t *testing.T) {
 }
 
 func TestAGreaterSizeLetsWaitersInAtOnceAndInOrder(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
 	holdPermits(t, q, 2, 2)
@@ -104,9 +98,7 @@ func TestAGreaterSizeLetsWaitersInAtOnceAndInOrder(t *testing.T) {
 }
 
 func TestASmallerSizeTakesNothingAwayAndGrantsNothingUntilItFits(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(20*time.Millisecond))
 	var held []*fairqueue.Ticket
 	for range 4 {
@@ -135,9 +127,7 @@ func TestASmallerSizeTakesNothingAwayAndGrantsNothingUntilItFits(t *testing.T) {
 }
 
 func TestAWaiterForMoreThanIsLeftFailsAndLetsTheNextOneIn(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
 	holdPermits(t, q, 1, 4)
@@ -152,9 +142,7 @@ func TestAWaiterForMoreThanIsLeftFailsAndLetsTheNextOneIn(t *testing.T) {
 }
 
 func TestResizesAtTheSameTimeLeaveOneSizeThatKnowsTheOthers(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	var resizes []<-chan error
 	for size := range int64(10) {
@@ -175,9 +163,7 @@ func TestResizesAtTheSameTimeLeaveOneSizeThatKnowsTheOthers(t *testing.T) {
 
 // R1
 func TestResizeIsTriedAgainUntilItIsAnswered(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	fault := c.LoseReply("Txn", embedtest.Once())
 	resized := background(t, func() error { return q.Resize(within(t, patience), 7) })
@@ -189,18 +175,14 @@ func TestResizeIsTriedAgainUntilItIsAnswered(t *testing.T) {
 
 // R11
 func TestALateResizeDoesNotSetASizeThatHasBeenForgotten(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	resize(t, q, 3)
 	held := c.Hold("Txn", embedtest.Once())
 	resize(t, q, 5) // by the next attempt
 	require.NoError(t, held.Wait(within(t, patience)))
 	require.NoError(t, q.Forget(within(t, patience)))
-	before := c.AppliedIndex()
-	held.Heal()
-	eventually(t, "the late one has arrived", func() bool { return c.AppliedIndex() > before })
+	arrive(t, c, held)
 	require.Empty(t, keysUnder(t, client, "q"))
 }
 
@@ -243,8 +225,7 @@ func TestSizesTellEveryChangeInOrder(t *testing.T) {
 func TestASemaphoreAndAQueueBelowItWithTheNameOfItsFolderDoNotMeet(t *testing.T) {
 	for name, folder := range map[string]string{"a name": "q/size", "the folder itself": "q/!size"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			client := embedtest.Start(t).Client(t)
+			_, client := begin(t)
 			q := fairqueue.New(open(t, client), "q")
 			below := hold(t, fairqueue.New(open(t, client), folder), fairqueue.Exclusive)
 			resize(t, q, 3)
@@ -262,19 +243,16 @@ func TestASemaphoreAndAQueueBelowItWithTheNameOfItsFolderDoNotMeet(t *testing.T)
 }
 
 func TestASizeDoesNotKeepAQueueBelowItWaiting(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	holdPermits(t, fairqueue.New(s, "q"), 1, 1)
-	ticket, err := fairqueue.New(s, "q/size").TryJoin(within(t, patience), fairqueue.Exclusive)
-	require.NoError(t, err)
+	ticket := try(t, fairqueue.New(s, "q/size"), fairqueue.Exclusive)
 	require.True(t, ticket.Granted())
 }
 
 // The first to come agrees on a size although somebody holds a lock below.
 func TestASizeIsAgreedOnBesideAQueueBelowIt(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	hold(t, fairqueue.New(s, "q/size"), fairqueue.Exclusive)
 	q := fairqueue.New(s, "q")
@@ -319,8 +297,7 @@ func TestASizeCanBeForgottenAfterADoubt(t *testing.T) {
 func TestASizeIsAgreedOnBesideAStrangersKeyInItsFolder(t *testing.T) {
 	for _, name := range []string{"foo", "7", "7-x", "3-2", "x1a2b-0"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			client := embedtest.Start(t).Client(t)
+			_, client := begin(t)
 			stray := "q/!size/" + name
 			put(t, client, stray)
 			q, other := fairqueue.New(open(t, client), "q"), fairqueue.New(open(t, client), "q")
@@ -348,9 +325,7 @@ func TestASizeIsAgreedOnBesideAStrangersKeyInItsFolder(t *testing.T) {
 
 // R1: the retry finds itself, and no size.
 func TestASizeIsAgreedOnBesideAStrangersKeyWhenAReplyIsLost(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	put(t, client, "q/!size/foo")
 	q := fairqueue.New(open(t, client), "q")
 	fault := c.LoseReply("Txn", embedtest.Once())
@@ -367,8 +342,7 @@ func TestASizeIsAgreedOnBesideAStrangersKeyWhenAReplyIsLost(t *testing.T) {
 
 // Those who come at a time with different sizes do not both get a permit.
 func TestTwoWhoAgreeOnASizeBesideAStrangersKeyAgreeOnOne(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := begin(t)
 	put(t, client, "q/!size/foo")
 	var joins []<-chan error
 	for size := range int64(6) {

@@ -8,15 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
 
 func TestFollowersShareAStreamWhateverTheirContextsCarry(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	keeper := session.Keep(client)
 	for i := range 10 {
 		ctx := metadata.AppendToOutgoingContext(within(t, patience), "request-id", fmt.Sprint(i))

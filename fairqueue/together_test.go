@@ -141,9 +141,7 @@ func TestWhoMayNotJoinDoesNotKeepOthersFromIt(t *testing.T) {
 
 // Who is overtaken between the read and the write of a try needs no third request to know it.
 func TestATryThatComesTooLateCostsNothingMore(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client, session.WithTTL(never))
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	tried := background(t, func() error {

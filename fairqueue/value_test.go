@@ -19,9 +19,7 @@ const (
 )
 
 func TestAValueAboveTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	tooLarge := strings.Repeat("v", largestValue+1)
 	ticket, err := q.JoinCandidate(within(t, patience), "small", 0)
@@ -58,9 +56,7 @@ func TestTheLargestValueFitsIntoARequest(t *testing.T) {
 }
 
 func TestALabelAboveTheLimitIsRefusedByEveryJoin(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q", fairqueue.WithLabel(strings.Repeat("l", longestLabel+1)))
 	elsewhere := q.At("elsewhere")
@@ -91,9 +87,7 @@ func TestALabelAboveTheLimitIsRefusedByEveryJoin(t *testing.T) {
 
 // Names of etcdlock are at most 512 bytes, which escaping makes three times as long, in a namespace of as many.
 func TestTheLargestGroupFitsIntoARequest(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	_, client := begin(t)
 	s := open(t, client)
 	label := strings.Repeat("\x01", longestLabel) // six bytes of JSON each
 	all := make([]fairqueue.Place, 127)

@@ -42,9 +42,7 @@ func stand(t *testing.T, c *embedtest.Cluster, theirs *clientv3.Client, recheck 
 
 // W1
 func TestALostLeaseEndsTheWaitAtOnceAndIsNeverGranted(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 	mine := open(t, client, session.WithTTL(3*time.Second)) // renewed every second
 	watches := spyOnWatches(c)
@@ -70,14 +68,10 @@ func TestWhoIsNotInLineAnyMoreIsNotGranted(t *testing.T) {
 			},
 		} {
 			t.Run(fmt.Sprint(mode, " ", name), func(t *testing.T) {
-				t.Parallel()
-				c := embedtest.Start(t)
-				client := c.Client(t)
+				c, client := begin(t)
 				holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 				ticket := join(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), mode)
-				watches := spyOnWatches(c)
-				waiting := wait(t, within(t, patience), ticket)
-				watches.await(t, 1)
+				waiting := standing(t, c, ticket)
 				vanish(t, client, ticket)
 				requireWaiting(t, waiting)
 				leave(t, holder)
@@ -310,9 +304,7 @@ func TestAnAnswerOlderThanTheTicketIsNotBelieved(t *testing.T) {
 			answerFromBehind := leaveBehind(t, c)
 
 			ticket := join(t, mine, mode)
-			watches := spyOnWatches(c)
-			waiting := wait(t, within(t, patience), ticket)
-			watches.await(t, 1)
+			waiting := standing(t, c, ticket)
 			requireWaiting(t, waiting)
 			answerFromBehind()
 			remove(t, good, holder.Key())
@@ -344,9 +336,7 @@ func TestADeletionBeforeTheWatchStandsIsSeen(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			_, client := begin(t)
 			holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 			ticket := join(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
 			vanish(t, client, holder)
@@ -357,9 +347,7 @@ func TestADeletionBeforeTheWatchStandsIsSeen(t *testing.T) {
 
 // W6
 func TestACancelledWaitLeavesNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	holder := hold(t, q, fairqueue.Exclusive)
 	watches := spyOnWatches(c)
@@ -387,9 +375,7 @@ func TestACancelledWaitLeavesNothing(t *testing.T) {
 
 // W6
 func TestACancellationThatRacesTheGrant(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	all := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
 	var held int
@@ -427,9 +413,7 @@ func TestACancellationThatRacesTheGrant(t *testing.T) {
 
 // W7
 func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	theirs, link := c.Link(t)
 	s := open(t, theirs)
 	q := fairqueue.New(s, "q", fairqueue.WithRecheck(50*time.Millisecond))
@@ -504,9 +488,7 @@ func TestAWaiterInTheMiddleGoesAndTheOrderStays(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			client := c.Client(t)
+			c, client := begin(t)
 			queue := func() *fairqueue.Queue { return fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)) }
 			watches := spyOnWatches(c)
 			holder := hold(t, queue(), fairqueue.Exclusive)
@@ -556,9 +538,7 @@ func TestWhatEtcdRefusesIsReportedAtOnce(t *testing.T) {
 
 // The watch, not a read, is what is refused.
 func TestAWatchThatIsNotPermittedEndsTheWait(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	hold(t, q, fairqueue.Exclusive)
 	c.Refuse("Watch", rpctypes.ErrGRPCPermissionDenied, embedtest.Once())

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
@@ -39,9 +38,7 @@ func TestWantedTellsOfWhoJoinsAndOfTheLoss(t *testing.T) {
 	} {
 		for when, before := range map[string]bool{"while it watches": false, "before it watches": true} {
 			t.Run(name+" "+when, func(t *testing.T) {
-				t.Parallel()
-				c := embedtest.Start(t)
-				client := c.Client(t)
+				c, client := begin(t)
 				own := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
 				watches := spyOnWatches(c)
 				if before {
@@ -60,9 +57,7 @@ func TestWantedTellsOfWhoJoinsAndOfTheLoss(t *testing.T) {
 }
 
 func TestWantedIsNotDisturbedByWhatNobodyWants(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	own := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(100*time.Millisecond)), fairqueue.Exclusive)
 	watches := spyOnWatches(c)
 	ctx, cancel := context.WithCancel(within(t, patience))
@@ -84,8 +79,7 @@ func TestWantedIsNotDisturbedByWhatNobodyWants(t *testing.T) {
 
 // They may be many, below a raw prefix.
 func TestKeysOfOtherQueuesAreNoCompanyAndNoProof(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := begin(t)
 	own := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 	putMany(t, client, "q/below")
 	alone, err := own.Alone(within(t, patience))
