@@ -147,7 +147,7 @@ func (e *Election) inLine(ctx context.Context) ([]Leader, error) {
 	if e.err != nil {
 		return nil, e.err
 	}
-	entries, err := e.queue.Entries(ctx)
+	entries, _, err := e.queue.Entries(ctx)
 	if err != nil {
 		return nil, err
 	}

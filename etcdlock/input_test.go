@@ -169,7 +169,7 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 			func() { etcdlock.Reentrant(new(etcdlock.RWMutex)) },
 		},
 		"a ReentrantLock is made with Reentrant": {func() { _, _, _ = new(etcdlock.ReentrantLock).Lock(ctx) }},
-		"a queue is made with New":               {func() { _, _ = new(fairqueue.Queue).Entries(ctx) }},
+		"a queue is made with New":               {func() { _, _, _ = new(fairqueue.Queue).Entries(ctx) }},
 		"a hold comes from a lock": {
 			func() { _ = noHold.Unlock(ctx) }, // whose Lock has failed
 			func() { _ = new(etcdlock.Hold).Err() },
@@ -269,7 +269,7 @@ func TestANilContextPanicsWithTheReason(t *testing.T) {
 		func() { _ = etcdlock.ForceRelease(none, client, "orders", 1) },
 		func() { _ = etcdlock.RequireHeld(none, "orders") },
 		func() { _, _ = queue.Join(none, fairqueue.Exclusive) },
-		func() { _, _ = queue.Entries(none) },
+		func() { _, _, _ = queue.Entries(none) },
 		func() { queue.Follow(none) },
 	} {
 		require.PanicsWithValue(t, "etcdlock: nil context", call, i)

@@ -72,15 +72,18 @@ func inspect(ctx context.Context, client *clientv3.Client, name string, opts []O
 		return Queue{}, err
 	}
 	queue := fairqueue.New(onlooker{client}, prefix)
-	entries, size, err := queue.Inspect(ctx)
+	entries, size, err := queue.Entries(ctx)
 	if err != nil {
 		return Queue{}, err
 	}
-	q := Queue{Name: name, Prefix: prefix + "/", Size: size, Holding: fairqueue.Owning(entries, size)}
+	q := Queue{Name: name, Prefix: prefix + "/", Size: size}
 	ttls := leaseTTLs(ctx, client, entries)
-	for i, e := range entries {
+	for _, e := range entries {
+		if e.Owns {
+			q.Holding++
+		}
 		q.Places = append(q.Places, Place{
-			Key: e.Key, Token: Token(e.Revision), Holding: i < q.Holding, Kind: e.Mode.String(),
+			Key: e.Key, Token: Token(e.Revision), Holding: e.Owns, Kind: e.Mode.String(),
 			Owner: e.Owner, Value: string(e.Value), Weight: e.Weight, Priority: e.Priority,
 			Lease: e.Lease, TTL: ttls[e.Lease],
 		})

@@ -227,7 +227,7 @@ func TestMoreThanATransactionCanCarryAreNotPassedOver(t *testing.T) {
 
 func entriesOf(t testing.TB, q *fairqueue.Queue) []fairqueue.Entry {
 	t.Helper()
-	entries, err := q.Entries(within(t, patience))
+	entries, _, err := q.Entries(within(t, patience))
 	require.NoError(t, err)
 	return entries
 }

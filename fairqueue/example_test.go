@@ -52,7 +52,7 @@ func Example() {
 
 	reader, err := queue.Join(ctx, fairqueue.Shared)
 	check(err)
-	entries, err := queue.Entries(ctx)
+	entries, _, err := queue.Entries(ctx)
 	check(err)
 	for _, e := range entries {
 		fmt.Println(e.Mode, e.Owner.Label)

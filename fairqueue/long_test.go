@@ -62,7 +62,7 @@ func (l *line) follows(t *testing.T, ctx context.Context) <-chan error {
 }
 
 func (l *line) entry(t *testing.T, ticket *fairqueue.Ticket) *fairqueue.Entry {
-	entries, err := l.theirs.Entries(within(t, patience))
+	entries, _, err := l.theirs.Entries(within(t, patience))
 	require.NoError(t, err)
 	for i, e := range entries {
 		if e.Key == ticket.Key() {
@@ -186,7 +186,7 @@ func TestAnOwnerThatIsMarkedSharesInOneRoundTrip(t *testing.T) {
 	require.NoError(t, l.first.Share(within(t, patience)))
 	require.EqualValues(t, 1, l.c.AppliedIndex()-entries)
 	require.EqualValues(t, 1, l.c.Calls("Txn")-requests)
-	require.True(t, l.entry(t, l.first).Shares())
+	require.Equal(t, "shared", l.entry(t, l.first).Owner.Mark)
 }
 
 // What cannot be marked is granted all the same.

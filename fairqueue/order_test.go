@@ -237,7 +237,7 @@ func TestForeignTicketsStandInTheSameLine(t *testing.T) {
 	readerGranted := wait(t, within(t, patience), reader)
 	require.ErrorIs(t, foreign().TryLock(within(t, patience)), concurrency.ErrLocked)
 
-	entries, err := q.Entries(within(t, patience))
+	entries, _, err := q.Entries(within(t, patience))
 	require.NoError(t, err)
 	require.Len(t, entries, 4)
 	require.Equal(t, []string{theirs.Key(), ours.Key(), theirsBehind.Key(), reader.Key()},
@@ -281,7 +281,7 @@ func TestNestedAndNeighbouringNamesAreIndependent(t *testing.T) {
 					held = append(held, ticket)
 
 					requireBusy(t, q, fairqueue.Exclusive)
-					entries, err := q.Entries(within(t, patience))
+					entries, _, err := q.Entries(within(t, patience))
 					require.NoError(t, err)
 					require.Len(t, entries, 1, "%s is a queue of one", prefix)
 					require.Equal(t, ticket.Key(), entries[0].Key)
@@ -372,7 +372,7 @@ func TestEntriesTellOrderAndOwners(t *testing.T) {
 	q := func(label string) *fairqueue.Queue {
 		return fairqueue.New(open(t, client), "q", fairqueue.WithLabel(label))
 	}
-	entries, err := q("").Entries(within(t, patience))
+	entries, _, err := q("").Entries(within(t, patience))
 	require.NoError(t, err)
 	require.Empty(t, entries)
 
@@ -382,7 +382,7 @@ func TestEntriesTellOrderAndOwners(t *testing.T) {
 	for i, label := range labels {
 		line = append(line, join(t, q(label), []fairqueue.Mode{fairqueue.Shared, fairqueue.Exclusive}[i%2]))
 	}
-	entries, err = q("").Entries(within(t, patience))
+	entries, _, err = q("").Entries(within(t, patience))
 	require.NoError(t, err)
 	require.Len(t, entries, len(line))
 	host, err := os.Hostname()
@@ -446,7 +446,7 @@ func TestAKeeperReplacesALostSession(t *testing.T) {
 	require.NoError(t, keeper.Close(within(t, patience)))
 	_, err = q.Join(within(t, patience), fairqueue.Exclusive)
 	require.ErrorIs(t, err, session.ErrClosed)
-	_, err = q.Entries(within(t, patience))
+	_, _, err = q.Entries(within(t, patience))
 	require.NoError(t, err, "looking needs no session")
 }
 

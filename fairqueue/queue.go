@@ -89,7 +89,7 @@ type Entry struct {
 //
 // After a reduction of a semaphore it counts as owning what fits into the new size: a permit that was granted
 // before is still held, but nothing in etcd tells it from one that is waited for.
-func (q *Queue) inspect(ctx context.Context) (entries []Entry, size int64, err error) {
+func (q *Queue) Entries(ctx context.Context) (entries []Entry, size int64, err error) {
 	client, err := q.client(ctx)
 	if err != nil {
 		return nil, 0, q.failed(err)

@@ -35,16 +35,14 @@ func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
 
 	// Its place, its token and its owner stay.
 	require.Equal(t, revision, revisionOf(t, client, owner.Key()))
-	entries, err := q.Entries(within(t, patience))
+	entries, _, err := q.Entries(within(t, patience))
 	require.NoError(t, err)
 	require.Equal(t, revision, entries[0].Revision)
-	require.True(t, entries[0].Shares())
 	require.Equal(t, fairqueue.Exclusive, entries[0].Mode)
 	require.Equal(t, "shared", entries[0].Owner.Mark)
 	require.NotZero(t, entries[0].Owner.PID)
 	require.NotZero(t, entries[0].Owner.Since)
 	require.Equal(t, owner.Session().Lease(), entries[0].Lease)
-	require.False(t, entries[3].Shares())
 
 	leave(t, line[0])
 	leave(t, owner)
@@ -126,7 +124,7 @@ func TestSharingWhatIsLostIsAnError(t *testing.T) {
 	remove(t, client, owner.Key())
 	put(t, client, owner.Key()) // of somebody else, and not to be touched
 	require.ErrorIs(t, owner.Share(within(t, patience)), fairqueue.ErrGone)
-	entries, err := q.Entries(within(t, patience))
+	entries, _, err := q.Entries(within(t, patience))
 	require.NoError(t, err)
 	require.Empty(t, entries[0].Value)
 	remove(t, client, owner.Key())

@@ -439,7 +439,7 @@ func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 			return err
 		}),
 		"entries": background(t, func() error {
-			_, err := q.Entries(within(t, short))
+			_, _, err := q.Entries(within(t, short))
 			return err
 		}),
 	}
@@ -531,7 +531,7 @@ func TestWhatEtcdRefusesIsReportedAtOnce(t *testing.T) {
 	fault.Heal()
 
 	fault = c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
-	_, err = q.Entries(within(t, patience))
+	_, _, err = q.Entries(within(t, patience))
 	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
 	fault.Heal()
 }
