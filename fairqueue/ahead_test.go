@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
 )
 
@@ -53,9 +54,7 @@ func TestAheadOfAGroupIsThatOfTheFirstQueueThatIsTaken(t *testing.T) {
 
 // Candidates may have values of a megabyte, and thousands of waiters may time out together.
 func TestAheadReadsTheValueOfTheOwnerOnly(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	q := fairqueue.New(open(t, client), "q")
 	owner := joinCandidate(t, q, "the owner's", 0)
 	for range 5 {
@@ -77,9 +76,7 @@ func TestAheadReadsTheValueOfTheOwnerOnly(t *testing.T) {
 
 // The owner may leave between the two reads.
 func TestAheadTellsOfOneMoment(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	owner := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 	last := join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 	read := c.Hold("Range", embedtest.Once(), embedtest.When(func(message any) bool {
@@ -101,8 +98,7 @@ func TestAheadTellsOfOneMoment(t *testing.T) {
 
 // Nor does it keep anybody waiting.
 func TestAheadDoesNotTellWhatItCannot(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	c, client, q := beginQueue(t)
 	hold(t, q, fairqueue.Exclusive)
 	ticket := join(t, q, fairqueue.Exclusive)
 	fault := c.LoseRequest("Range")

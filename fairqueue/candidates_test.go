@@ -196,8 +196,7 @@ func TestStrangersAreNotPassedOver(t *testing.T) {
 }
 
 func TestMoreThanATransactionCanCarryAreNotPassedOver(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	c, client, q := beginQueue(t)
 	leader := hold(t, q, fairqueue.Candidate)
 	var puts []clientv3.Op
 	for i := range 127 {

@@ -137,40 +137,6 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// Who takes turns with others waits for the same keys again and again.
-func TestTakingTurnsCostsNoWatches(t *testing.T) {
-	t.Parallel()
-	const contenders, rounds = 3, 5
-	c := embedtest.Start(t)
-	client := c.Client(t)
-	var queues []*fairqueue.Queue
-	for range contenders {
-		queues = append(queues, fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never)))
-	}
-	watches := spyOnWatches(c)
-	owner := hold(t, queues[0], fairqueue.Exclusive)
-	var line []*fairqueue.Ticket
-	var granted []<-chan error
-	for _, q := range queues[1:] {
-		line = append(line, join(t, q, fairqueue.Exclusive))
-		granted = append(granted, wait(t, within(t, patience), line[len(line)-1]))
-	}
-	for turn := range contenders * rounds {
-		watches.await(t, min(contenders-1+turn, contenders))
-		leave(t, owner)
-		requireGranted(t, granted[0])
-		owner, line, granted = line[0], line[1:], granted[1:]
-		line = append(line, join(t, queues[turn%contenders], fairqueue.Exclusive))
-		granted = append(granted, wait(t, within(t, patience), line[len(line)-1]))
-	}
-	for i, ticket := range line {
-		leave(t, owner)
-		requireGranted(t, granted[i])
-		owner = ticket
-	}
-	require.Equal(t, contenders, watches.seen())
-}
-
 func TestALongQueueCostsOneLookMore(t *testing.T) {
 	c, client := begin(t)
 	theirs := fairqueue.New(open(t, client, session.WithTTL(never)), "q")

@@ -21,10 +21,7 @@ func TestCallsThatAreRefusedTheSameEpochUseTheNext(t *testing.T) {
 	s := open(t, c.ClientAs(t, "u"))
 	q := fairqueue.New(s, "locks/q")
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-	first := background(t, func() error {
-		_, err := q.Join(within(t, patience), fairqueue.Exclusive)
-		return err
-	})
+	first := calling(t, func() (any, error) { return q.Join(within(t, patience), fairqueue.Exclusive) })
 	<-held.Bitten()
 	_, err := q.Join(within(t, patience), fairqueue.Exclusive)
 	require.NoError(t, err)
@@ -44,14 +41,11 @@ func TestAGroupNeedsOneEpoch(t *testing.T) {
 	g, err := fairqueue.JoinAll(within(t, patience), s, places...)
 	require.NoError(t, err)
 	require.True(t, g.Granted())
-	require.NoError(t, g.Leave(within(t, patience)))
+	leave(t, g)
 
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	ctx, cancel := context.WithCancel(within(t, patience))
-	waiting := background(t, func() error {
-		_, err := fairqueue.JoinAll(ctx, s, places...)
-		return err
-	})
+	waiting := calling(t, func() (any, error) { return fairqueue.JoinAll(ctx, s, places...) })
 	<-held.Bitten()
 	cancel()
 	require.ErrorIs(t, result(t, waiting), context.Canceled)
@@ -61,5 +55,5 @@ func TestAGroupNeedsOneEpoch(t *testing.T) {
 	held.Heal()
 	g, err = fairqueue.TryAny(within(t, patience), s, len(places), places...)
 	require.NoError(t, err)
-	require.NoError(t, g.Leave(within(t, patience)))
+	leave(t, g)
 }

@@ -210,8 +210,7 @@ func TestFollowingNeedsNoSessionAndEndsWithItsContextOrLoop(t *testing.T) {
 func TestAFollowerSaysThatItMayNotLookAndGoesOn(t *testing.T) {
 	for _, method := range []string{"Range", "Watch"} {
 		t.Run(method, func(t *testing.T) {
-			c, client := begin(t)
-			q := fairqueue.New(open(t, client), "q")
+			c, client, q := beginQueue(t)
 			fault := c.Refuse(method, rpctypes.ErrGRPCPermissionDenied)
 			refusals, seen := 0, ""
 			for entries, err := range q.Follow(within(t, patience)) {

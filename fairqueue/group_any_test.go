@@ -34,7 +34,7 @@ func TestWhoWantsAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
 	watches := spyOnWatches(c)
 	g := joinAny(t, s, 2, places(s, 4)...)
 	require.False(t, g.Granted())
-	waiting := waitGroup(t, within(t, patience), g)
+	waiting := wait(t, within(t, patience), g)
 	watches.await(t, 4)
 	leave(t, held[3])
 	requireWaiting(t, waiting) // one is not enough
@@ -46,7 +46,7 @@ func TestWhoWantsAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
 	for i := range 4 {
 		require.Len(t, keysUnder(t, client, fmt.Sprint("g/", i)), 1)
 	}
-	require.NoError(t, g.Leave(within(t, patience)))
+	leave(t, g)
 	require.Len(t, keysUnder(t, client, "g"), 2)
 
 	// More than enough are free: the rest goes as well.
@@ -71,7 +71,7 @@ func TestThoseWhoWantAnyAreServedInOrder(t *testing.T) {
 	for i := range 3 {
 		s := open(t, client)
 		groups = append(groups, joinAny(t, s, 1, places(s, 2)...))
-		waiting = append(waiting, waitGroup(t, within(t, patience), groups[i]))
+		waiting = append(waiting, wait(t, within(t, patience), groups[i]))
 		watches.await(t, 2*(i+1))
 	}
 	leave(t, holders[1])
@@ -93,7 +93,7 @@ func TestALostReplyOfTheChoiceIsHarmless(t *testing.T) {
 	s := open(t, client)
 	g := joinAny(t, s, 1, places(s, 3)...)
 	fault := c.LoseReply("Txn", embedtest.Once())
-	waiting := waitGroup(t, within(t, patience), g)
+	waiting := wait(t, within(t, patience), g)
 	require.NoError(t, fault.Wait(within(t, patience)))
 	fault.Heal()
 	requireGranted(t, waiting)
@@ -108,7 +108,7 @@ func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
 	put(t, client, "g/1/694d")
 	g := joinAny(t, s, 1, places(s, 2)...)
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(choosing))
-	waiting := waitGroup(t, within(t, patience), g)
+	waiting := wait(t, within(t, patience), g)
 	require.NoError(t, fault.Wait(within(t, patience)))
 	for _, key := range keysUnder(t, client, "g/0") {
 		remove(t, client, key)
@@ -124,7 +124,7 @@ func TestALateChoiceDoesNotTakeWhatAnotherHolds(t *testing.T) {
 	s := open(t, client)
 	g := joinAny(t, s, 1, places(s, 2)...)
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(choosing))
-	waiting := waitGroup(t, within(t, patience), g)
+	waiting := wait(t, within(t, patience), g)
 	require.NoError(t, fault.Wait(within(t, patience)))
 	requireGranted(t, waiting) // by the next attempt
 	other := hold(t, places(s, 2)[1-g.Chosen()[0]].Queue, fairqueue.Exclusive)
@@ -220,7 +220,7 @@ func TestWhoWantsAnyOfVeryManyWaitsForAPartOfThem(t *testing.T) {
 	g := joinAny(t, s, 1, places(s, many)...)
 	part := standsIn(t, client, many)
 	require.Len(t, part, 64)
-	waiting := waitGroup(t, within(t, patience), g)
+	waiting := wait(t, within(t, patience), g)
 	require.NoError(t, held[part[7]].Leave(within(t, patience)))
 	requireGranted(t, waiting)
 	require.Equal(t, []int{part[7]}, g.Chosen())
@@ -257,7 +257,7 @@ func TestWhoWaitsForAPartFindsWhatBecomesFreeElsewhere(t *testing.T) {
 			g := joinAny(t, s, 2, all...)
 			part := standsIn(t, client, test.many)
 			require.Less(t, len(part), test.many)
-			waiting := waitGroup(t, within(t, patience), g)
+			waiting := wait(t, within(t, patience), g)
 			var elsewhere []int
 			for i := 0; len(elsewhere) < 2; i++ {
 				if !slices.Contains(part, i) {
@@ -268,7 +268,7 @@ func TestWhoWaitsForAPartFindsWhatBecomesFreeElsewhere(t *testing.T) {
 			requireGranted(t, waiting)
 			require.Equal(t, elsewhere, g.Chosen())
 			require.Len(t, keysUnder(t, client, "g"), test.many, "it stands nowhere else any more")
-			require.NoError(t, g.Leave(within(t, patience)))
+			leave(t, g)
 		})
 	}
 }

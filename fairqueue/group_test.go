@@ -34,10 +34,6 @@ func joinAll(t testing.TB, s session.Source, p ...fairqueue.Place) *fairqueue.Ti
 	return g
 }
 
-func waitGroup(t testing.TB, ctx context.Context, g *fairqueue.Ticket) <-chan error {
-	return background(t, func() error { return g.Wait(ctx) })
-}
-
 // creatingAll fits the transactions that create the tickets of n places.
 func creatingAll(n int) func(any) bool {
 	return func(message any) bool {
@@ -122,7 +118,7 @@ func TestWhoComesFirstIsAheadInEveryQueue(t *testing.T) {
 	second, third := joinAll(t, s, p[1], p[0]), joinAll(t, s, p[2], p[1])
 	require.Less(t, first.Revision(), second.Revision())
 	ctx := within(t, patience)
-	secondWaits, thirdWaits := waitGroup(t, ctx, second), waitGroup(t, ctx, third)
+	secondWaits, thirdWaits := wait(t, ctx, second), wait(t, ctx, third)
 	require.NoError(t, first.Wait(ctx))
 	requireWaiting(t, secondWaits)
 	requireWaiting(t, thirdWaits)
@@ -165,10 +161,10 @@ func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
 		require.NoError(t, g.Wait(within(t, patience)))
 		require.Len(t, keysUnder(t, client, "g"), n)
 		behind := joinAll(t, other, places(other, n)...)
-		waiting := waitGroup(t, within(t, patience), behind)
-		require.NoError(t, g.Leave(within(t, patience)))
+		waiting := wait(t, within(t, patience), behind)
+		leave(t, g)
 		requireGranted(t, waiting)
-		require.NoError(t, behind.Leave(within(t, patience)))
+		leave(t, behind)
 	}
 	for _, n := range []int{64, 65, 127} {
 		tried, err := fairqueue.TryAny(within(t, patience), s, n, places(s, n)...)
@@ -176,11 +172,11 @@ func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
 		_, err = fairqueue.TryAny(within(t, patience), other, n, places(other, n)...)
 		require.ErrorIs(t, err, fairqueue.ErrBusy)
 		require.Len(t, keysUnder(t, client, "g"), n)
-		require.NoError(t, tried.Leave(within(t, patience)))
+		leave(t, tried)
 		one := joinAny(t, s, 1, places(s, n)...)
 		require.NoError(t, one.Wait(within(t, patience)))
 		require.Equal(t, []string{one.Key()}, keysUnder(t, client, "g"))
-		require.NoError(t, one.Leave(within(t, patience)))
+		leave(t, one)
 	}
 
 	before := storeRevision(t, client)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
-	"github.com/etcdlock/locks/session"
 )
 
 // M2: with a stranger's key at one of the names, there is none at the others.
@@ -20,7 +19,7 @@ func TestAGroupThatFindsAStrangersKeyLeavesNothing(t *testing.T) {
 	s := open(t, client)
 	g := joinAll(t, s, places(s, 3)...)
 	theirs := keysUnder(t, client, "g")[1]
-	require.NoError(t, g.Leave(within(t, patience)))
+	leave(t, g)
 	put(t, client, theirs)
 	_, err := fairqueue.JoinAll(within(t, patience), s, places(s, 3)...)
 	require.ErrorContains(t, err, theirs)
@@ -43,13 +42,13 @@ func TestACancelledWaitOfAGroupLeavesNothing(t *testing.T) {
 			g, err := fairqueue.JoinAny(within(t, patience), s, n, places(s, 3)...)
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(within(t, patience))
-			waiting := waitGroup(t, ctx, g)
+			waiting := wait(t, ctx, g)
 			watches.await(t, 1)
 			cancel()
 			require.ErrorIs(t, result(t, waiting), context.Canceled)
 			eventually(t, "its keys are gone", func() bool { return len(keysUnder(t, client, "g")) == 3 })
 			require.NoError(t, g.Leave(within(t, patience)), "it has left")
-			require.NoError(t, holder.Leave(within(t, patience)))
+			leave(t, holder)
 			require.Empty(t, keysUnder(t, client, "g"))
 		})
 	}
@@ -83,7 +82,7 @@ func TestALostReplyOfAGroupsJoinLeavesAllOrNothing(t *testing.T) {
 			g := <-groups
 			require.NoError(t, g.Wait(within(t, patience)))
 			require.Len(t, keysUnder(t, client, "g"), 3)
-			require.NoError(t, g.Leave(within(t, patience)))
+			leave(t, g)
 			require.Empty(t, keysUnder(t, client, "g"))
 		})
 	}
@@ -123,7 +122,7 @@ func TestAGroupOfWhichAPartIsGoneIsNotGranted(t *testing.T) {
 			watches := spyOnWatches(c)
 			g := joinAll(t, other, places(other, 3)[1:]...)
 			mine := joinAll(t, s, places(s, 3)...)
-			waiting := waitGroup(t, within(t, patience), mine)
+			waiting := wait(t, within(t, patience), mine)
 			watches.await(t, 1)
 			for _, key := range keysUnder(t, client, fmt.Sprint("g/", index)) {
 				if revisionOf(t, client, key) == mine.Revision() {
@@ -131,7 +130,7 @@ func TestAGroupOfWhichAPartIsGoneIsNotGranted(t *testing.T) {
 				}
 			}
 			requireWaiting(t, waiting)
-			require.NoError(t, g.Leave(within(t, patience)))
+			leave(t, g)
 			require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
 			eventuallyEmpty(t, client, "g")
 		})
@@ -185,23 +184,9 @@ func TestAGroupThatLosesAPartIsLost(t *testing.T) {
 
 	require.ErrorIs(t, g.Leave(within(t, patience)), fairqueue.ErrGone)
 	eventuallyEmpty(t, client, "g")
-	require.NoError(t, g.Leave(within(t, patience)))
+	leave(t, g)
 	next := joinAll(t, s, places(s, 3)...)
 	require.True(t, next.Granted())
-}
-
-// H11: a keeper's next session, when the loss shows in the join.
-func TestGroupsUseTheNextSession(t *testing.T) {
-	_, client := begin(t)
-	keeper := session.Keep(client)
-	t.Cleanup(func() { _ = keeper.Close(context.Background()) })
-	old := joinAll(t, keeper, places(keeper, 2)...)
-	revoke(t, client, old.Session())
-	g := joinAll(t, keeper, places(keeper, 2)...)
-	require.NoError(t, g.Wait(within(t, patience)))
-	require.NotSame(t, old.Session(), g.Session())
-	require.ErrorIs(t, old.Leave(within(t, patience)), session.ErrLost)
-	require.Len(t, keysUnder(t, client, "g"), 2)
 }
 
 func TestALowerLimitOfEtcdIsReported(t *testing.T) {

@@ -304,29 +304,52 @@ func begin(t *testing.T, opts ...embedtest.Option) (*embedtest.Cluster, *clientv
 // standing waits in the background, and returns when the ticket's watch stands.
 func standing(t testing.TB, c *embedtest.Cluster, ticket *fairqueue.Ticket) <-chan error {
 	t.Helper()
-	watches := spyOnWatches(c)
-	waiting := wait(t, within(t, patience), ticket)
-	watches.await(t, 1)
+	waiting := standing(t, c, ticket)
 	return waiting
 }
 
 // arrive lets a request arrive that a fault has held, and waits until it is applied.
 func arrive(t testing.TB, c *embedtest.Cluster, held *embedtest.Fault) {
 	t.Helper()
-	before := c.AppliedIndex()
-	held.Heal()
-	eventually(t, "the late request is applied", func() bool { return c.AppliedIndex() > before })
+	arrive(t, c, held)
 }
 
 func try(t testing.TB, q *fairqueue.Queue, m fairqueue.Mode) *fairqueue.Ticket {
 	t.Helper()
-	ticket, err := q.TryJoin(within(t, patience), m)
-	require.NoError(t, err)
+	ticket := try(t, q, m)
 	return ticket
 }
 
 func requireBusy(t testing.TB, q *fairqueue.Queue, m fairqueue.Mode) {
 	t.Helper()
-	_, err := q.TryJoin(within(t, patience), m)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	requireBusy(t, q, m)
+}
+
+// calling is background for a call that returns more than an error.
+func calling(t testing.TB, f func() (any, error)) <-chan error {
+	return background(t, func() error {
+		_, err := f()
+		return err
+	})
+}
+
+// healed waits until a fault has bitten, heals it, and returns the result of what it has bitten.
+func healed(t testing.TB, fault *embedtest.Fault, of <-chan error) error {
+	t.Helper()
+	require.NoError(t, fault.Wait(within(t, patience)))
+	fault.Heal()
+	return result(t, of)
+}
+
+func cancelled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// beginQueue is begin with a queue of a session of its own, whose waiters look only after events.
+func beginQueue(t *testing.T) (*embedtest.Cluster, *clientv3.Client, *fairqueue.Queue) {
+	t.Helper()
+	c, client := begin(t)
+	return c, client, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 }

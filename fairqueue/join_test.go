@@ -150,8 +150,7 @@ func TestAContextThatIsOverSendsNothing(t *testing.T) {
 	c := embedtest.Start(t)
 	s := open(t, c.Client(t))
 	q := fairqueue.New(s, "q")
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
+	ctx := cancelled()
 	before := c.Calls("Txn")
 	for range 10 {
 		_, err := q.Join(ctx, fairqueue.Exclusive)
@@ -184,10 +183,8 @@ func TestALeaveThatFailsGoesOnInTheBackground(t *testing.T) {
 
 // R2
 func TestLeaveWithACancelledContextStillLeaves(t *testing.T) {
-	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
+	_, client, q := beginQueue(t)
+	ctx := cancelled()
 	ticket := hold(t, q, fairqueue.Exclusive)
 	// Not nil if etcd takes longer than its grace; gone in either case.
 	if err := ticket.Leave(ctx); err != nil {
@@ -198,8 +195,7 @@ func TestLeaveWithACancelledContextStillLeaves(t *testing.T) {
 
 // R2: that the second attempt finds nothing is not a loss.
 func TestALeaveWhoseReplyIsLostIsNoLoss(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	c, client, q := beginQueue(t)
 	ticket := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(leaving))
 	retried(t, fault, fault.Heal, ticket.Leave)
@@ -294,8 +290,7 @@ func TestTheFirstAttemptArrivesWhenTheTicketHasBeenLeft(t *testing.T) {
 func TestTheFirstAttemptArrivesWhenTheTicketHasBeenGivenUp(t *testing.T) {
 	for name, giveUp := range map[string]func(*testing.T, *embedtest.Cluster, *fairqueue.Ticket){
 		"wait": func(t *testing.T, _ *embedtest.Cluster, ticket *fairqueue.Ticket) {
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
+			ctx := cancelled()
 			require.ErrorIs(t, ticket.Wait(ctx), context.Canceled)
 		},
 		"leave": func(t *testing.T, c *embedtest.Cluster, ticket *fairqueue.Ticket) {

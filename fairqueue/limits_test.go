@@ -50,8 +50,7 @@ func TestASlotIsFoundAfterAResize(t *testing.T) {
 }
 
 func TestTheSizeOfAQueueThatNobodyUsesCanBeForgotten(t *testing.T) {
-	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	_, client, q := beginQueue(t)
 	ticket := holdPermits(t, q, 1, 3)
 	require.ErrorIs(t, q.Forget(within(t, patience)), fairqueue.ErrBusy)
 	leave(t, ticket)
@@ -62,8 +61,7 @@ func TestTheSizeOfAQueueThatNobodyUsesCanBeForgotten(t *testing.T) {
 }
 
 func TestMorePermitsThanThereCanBeWriteNothing(t *testing.T) {
-	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	_, client, q := beginQueue(t)
 	leave(t, holdPermits(t, q, 1, 3))
 	before := storeRevision(t, client)
 	_, err := q.JoinPermits(within(t, patience), 4, 3)
@@ -75,8 +73,7 @@ func TestMorePermitsThanThereCanBeWriteNothing(t *testing.T) {
 
 // R1
 func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	c, client, q := beginQueue(t)
 	leave(t, holdPermits(t, q, 1, 3))
 	theirs, link := c.Link(t)
 	other := fairqueue.New(open(t, theirs), "q")
@@ -102,10 +99,10 @@ func TestAGroupThatHasLostAPartDoesNotWaitForTheRest(t *testing.T) {
 			before, err := fairqueue.JoinAll(within(t, patience), s, queues[1:]...)
 			require.NoError(t, err)
 			g := joinAny(t, s, want, queues...)
-			waiting := waitGroup(t, within(t, patience), g)
+			waiting := wait(t, within(t, patience), g)
 			remove(t, client, g.Key()) // the first, which is granted
 			require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
-			require.NoError(t, before.Leave(within(t, patience)))
+			leave(t, before)
 			eventuallyEmpty(t, client, "q")
 		})
 	}
@@ -128,6 +125,6 @@ func TestManyPlacesCostAReadOrTwoMore(t *testing.T) {
 		require.NoError(t, g.Wait(within(t, patience)))
 		most := map[fairqueue.Mode]int{fairqueue.Exclusive: 2, fairqueue.Shared: 5}[mode]
 		require.LessOrEqual(t, requests.seen(), most, "%v", mode)
-		require.NoError(t, g.Leave(within(t, patience)))
+		leave(t, g)
 	}
 }

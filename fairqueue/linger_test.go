@@ -109,9 +109,7 @@ func TestWhatDoesNotLingerLeavesNoLease(t *testing.T) {
 
 // The caller has left, and the session revokes what it does not need, however late it is granted.
 func TestALeaseThatIsGrantedLateIsRevoked(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 	late := c.Hold("LeaseGrant", embedtest.Once())
@@ -130,9 +128,7 @@ func TestALeaseThatIsGrantedLateIsRevoked(t *testing.T) {
 }
 
 func TestALostReplyLeavesNoSecondLease(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 	lost := c.LoseReply("LeaseGrant", embedtest.Once())
@@ -169,14 +165,11 @@ func TestALeaseThatATicketMayHaveMovedToIsLeftAlone(t *testing.T) {
 
 // R1: the answer is lost, and the second attempt finds its own.
 func TestALostReplyOfLingeringIsHarmless(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	c, client, q := beginQueue(t)
 	holder := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once())
 	lingers := background(t, func() error { return holder.ReleaseAfter(within(t, patience), time.Hour) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	fault.Heal()
-	require.NoError(t, result(t, lingers))
+	require.NoError(t, healed(t, fault, lingers))
 	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()))
 	require.NotEqual(t, holder.Session().Lease(), entriesOf(t, q)[0].Lease)
 }

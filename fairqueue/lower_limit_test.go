@@ -35,7 +35,7 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 				g := joinAll(t, s, all...)
 				require.NoError(t, g.Wait(within(t, patience)))
 				require.Len(t, keysUnder(t, client, "g"), 15)
-				require.NoError(t, g.Leave(within(t, patience)))
+				leave(t, g)
 				require.Empty(t, keysUnder(t, client, "g"))
 
 				g, err := fairqueue.TryAny(within(t, patience), s, 15, all...)
@@ -49,12 +49,12 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 				require.ErrorIs(t, err, fairqueue.ErrBusy)
 				g = joinAll(t, s, all...)
 				rechecks := spyOnRequests(c, "Txn", looking)
-				blocked := waitGroup(t, within(t, patience), g)
+				blocked := wait(t, within(t, patience), g)
 				rechecks.await(t, 4)
 				requireWaiting(t, blocked)
 				leave(t, waiting)
 				requireGranted(t, blocked)
-				require.NoError(t, g.Leave(within(t, patience)))
+				leave(t, g)
 			}
 			_, err := fairqueue.JoinAll(within(t, patience), s, places(s, 17)...)
 			var tooMany *fairqueue.TooManyError
@@ -76,7 +76,7 @@ func TestAWaitingGroupMissesAnyPart(t *testing.T) {
 	}
 	first := hold(t, places(other, 1)[0].Queue, fairqueue.Exclusive)
 	g := joinAll(t, s, all...)
-	waiting := waitGroup(t, within(t, patience), g)
+	waiting := wait(t, within(t, patience), g)
 	guards := g.Guards()
 	remove(t, client, string(guards[126].KeyBytes()))
 	require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)

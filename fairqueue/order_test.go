@@ -127,8 +127,7 @@ func visit(q *fairqueue.Queue, m fairqueue.Mode, r *record) error {
 
 // M3: readers that stand next to each other share; a reader behind a writer waits.
 func TestAdjacentReadersShareAndNobodyOvertakes(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, _, q := beginQueue(t)
 	watches := spyOnWatches(c)
 	line := map[string]*fairqueue.Ticket{"writer 1": hold(t, q, fairqueue.Exclusive)}
 	waiting := map[string]<-chan error{}
@@ -402,8 +401,7 @@ func TestEntriesTellOrderAndOwners(t *testing.T) {
 }
 
 func TestGuardHoldsOnlyForThisTicket(t *testing.T) {
-	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	_, client, q := beginQueue(t)
 	succeeds := func(ticket *fairqueue.Ticket) bool {
 		answer, err := client.Txn(within(t, patience)).If(ticket.Guards()...).Then(clientv3.OpPut("x", "")).Commit()
 		require.NoError(t, err)

@@ -137,8 +137,7 @@ func TestThePermitsOfADeadHolderComeBack(t *testing.T) {
 
 // A ticket of another kind at the same prefix takes all there is.
 func TestPermitsAndOtherTicketsExcludeEachOther(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, client, q := beginQueue(t)
 	watches := spyOnWatches(c)
 	permits := holdPermits(t, q, 1, 9)
 	put(t, client, "q/694d")

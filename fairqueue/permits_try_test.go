@@ -22,8 +22,7 @@ func creatingPermits(message any) bool {
 
 // R4
 func TestARefusedTryForPermitsWritesNothing(t *testing.T) {
-	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	_, client, q := beginQueue(t)
 	holdPermits(t, q, 2, 3)
 	before := storeRevision(t, client)
 	_, err := q.TryPermits(within(t, patience), 2, 3)
@@ -44,10 +43,7 @@ func TestTriesThatComeTogetherAllSucceedIfThereIsRoom(t *testing.T) {
 	var tries []<-chan error
 	for range n {
 		q := fairqueue.New(open(t, client), "q")
-		tries = append(tries, background(t, func() error {
-			_, err := q.TryPermits(within(t, patience), 1, n)
-			return err
-		}))
+		tries = append(tries, calling(t, func() (any, error) { return q.TryPermits(within(t, patience), 1, n) }))
 	}
 	eventually(t, "all have found room", func() bool { return fault.Bites() == n })
 	fault.Heal()
@@ -61,13 +57,9 @@ func TestTriesThatComeTogetherAllSucceedIfThereIsRoom(t *testing.T) {
 
 // Somebody takes the last ones between the read and the write.
 func TestATryForPermitsThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	c, client, q := beginQueue(t)
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creatingPermits))
-	tried := background(t, func() error {
-		_, err := q.TryPermits(within(t, patience), 1, 2)
-		return err
-	})
+	tried := calling(t, func() (any, error) { return q.TryPermits(within(t, patience), 1, 2) })
 	require.NoError(t, fault.Wait(within(t, patience)))
 	other := holdPermits(t, fairqueue.New(open(t, client), "q"), 2, 2)
 	fault.Heal()
@@ -79,8 +71,7 @@ func TestATryForPermitsThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 func TestALostReplyOfAJoinForPermitsIsHarmless(t *testing.T) {
 	for _, free := range []bool{true, false} {
 		t.Run(map[bool]string{true: "free", false: "taken"}[free], func(t *testing.T) {
-			c, client := begin(t)
-			q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+			c, client, q := beginQueue(t)
 			other := holdPermits(t, fairqueue.New(open(t, client), "q"), 1, 2)
 			weight := int64(1)
 			if !free {
@@ -93,9 +84,7 @@ func TestALostReplyOfAJoinForPermitsIsHarmless(t *testing.T) {
 				tickets <- ticket
 				return err
 			})
-			require.NoError(t, fault.Wait(within(t, patience)))
-			fault.Heal()
-			require.NoError(t, result(t, joined))
+			require.NoError(t, healed(t, fault, joined))
 			ticket := <-tickets
 			require.Len(t, ticketsUnder(t, client, "q"), 2)
 			watches := spyOnWatches(c)
@@ -142,14 +131,10 @@ func TestATryForPermitsWhoseReplyIsLostDoesNotWait(t *testing.T) {
 
 // R1: nor does one remain of a join that has given up.
 func TestAJoinForPermitsThatGivesUpLeavesNothing(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	c, client, q := beginQueue(t)
 	fault := c.LoseReply("Txn", embedtest.When(creatingPermits))
 	ctx, cancel := context.WithCancel(within(t, patience))
-	joined := background(t, func() error {
-		_, err := q.JoinPermits(ctx, 1, 1)
-		return err
-	})
+	joined := calling(t, func() (any, error) { return q.JoinPermits(ctx, 1, 1) })
 	require.NoError(t, fault.Wait(within(t, patience)))
 	cancel()
 	require.ErrorIs(t, result(t, joined), context.Canceled)
@@ -159,8 +144,7 @@ func TestAJoinForPermitsThatGivesUpLeavesNothing(t *testing.T) {
 
 // W6
 func TestACancelledWaitForPermitsLeavesNothingAndLetsOthersIn(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, client, q := beginQueue(t)
 	watches := spyOnWatches(c)
 	holder := holdPermits(t, q, 1, 2)
 	ctx, cancel := context.WithCancel(within(t, patience))
@@ -179,8 +163,7 @@ func TestACancelledWaitForPermitsLeavesNothingAndLetsOthersIn(t *testing.T) {
 
 // W1, W2
 func TestAWaiterForPermitsWhoIsNotInLineAnyMoreIsNotGranted(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, client, q := beginQueue(t)
 	watches := spyOnWatches(c)
 	holder := holdPermits(t, q, 1, 1)
 	gone := joinPermits(t, q, 1, 1)

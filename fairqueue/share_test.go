@@ -12,8 +12,7 @@ import (
 
 // The mark alone wakes them, and the one who stands behind a writer is not among them.
 func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, client, q := beginQueue(t)
 	other := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
 	watches := spyOnWatches(c)
 	owner := hold(t, q, fairqueue.Exclusive)
@@ -56,8 +55,7 @@ func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
 
 // The other order: the reader comes, or its watch stands, when the owner shares already.
 func TestReadersThatComeLaterShareAtOnce(t *testing.T) {
-	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	_, client, q := beginQueue(t)
 	owner := hold(t, q, fairqueue.Exclusive)
 	early := join(t, q, fairqueue.Shared)
 	require.NoError(t, owner.Share(within(t, patience)))
@@ -87,15 +85,11 @@ func TestReadersThatComeLaterShareAtOnce(t *testing.T) {
 
 // A writer comes in between the read and the write of one who tries.
 func TestATryToShareThatIsOvertakenByAWriterIsBusy(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, client, q := beginQueue(t)
 	owner := hold(t, q, fairqueue.Exclusive)
 	require.NoError(t, owner.Share(within(t, patience)))
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-	tried := background(t, func() error {
-		_, err := q.TryJoin(within(t, patience), fairqueue.Shared)
-		return err
-	})
+	tried := calling(t, func() (any, error) { return q.TryJoin(within(t, patience), fairqueue.Shared) })
 	require.NoError(t, fault.Wait(within(t, patience)))
 	writer := join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 	fault.Heal()
@@ -105,21 +99,17 @@ func TestATryToShareThatIsOvertakenByAWriterIsBusy(t *testing.T) {
 
 // R1
 func TestALostReplyOfShareIsHarmless(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, client, q := beginQueue(t)
 	owner := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once())
 	shared := background(t, func() error { return owner.Share(within(t, patience)) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	fault.Heal()
-	require.NoError(t, result(t, shared))
+	require.NoError(t, healed(t, fault, shared))
 	require.Equal(t, owner.Revision(), revisionOf(t, client, owner.Key()))
 	require.True(t, join(t, q, fairqueue.Shared).Granted())
 }
 
 func TestSharingWhatIsLostIsAnError(t *testing.T) {
-	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	_, client, q := beginQueue(t)
 	owner := hold(t, q, fairqueue.Exclusive)
 	remove(t, client, owner.Key())
 	put(t, client, owner.Key()) // of somebody else, and not to be touched

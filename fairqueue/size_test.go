@@ -28,8 +28,7 @@ func requireSizeError(t testing.TB, err error, want fairqueue.SizeError) {
 }
 
 func TestTheFirstToComeSetsTheSize(t *testing.T) {
-	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	_, client, q := beginQueue(t)
 	leave(t, holdPermits(t, q, 1, 3)) // the size stays when everybody has gone
 	for _, take := range []func(context.Context, int64, int64) (*fairqueue.Ticket, error){q.JoinPermits, q.TryPermits} {
 		_, err := take(within(t, patience), 1, 2)
@@ -43,8 +42,7 @@ func TestTheFirstToComeSetsTheSize(t *testing.T) {
 }
 
 func TestReplacedSizesAreAcceptedAndOthersAreNot(t *testing.T) {
-	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	_, client, q := beginQueue(t)
 	resize(t, q, 3) // before anybody has used it
 	for size := range int64(40) {
 		resize(t, q, 100+size)
@@ -72,8 +70,7 @@ func TestReplacedSizesAreAcceptedAndOthersAreNot(t *testing.T) {
 }
 
 func TestAGreaterSizeLetsWaitersInAtOnceAndInOrder(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, _, q := beginQueue(t)
 	watches := spyOnWatches(c)
 	holdPermits(t, q, 2, 2)
 	var waiting []<-chan error
@@ -127,8 +124,7 @@ func TestASmallerSizeTakesNothingAwayAndGrantsNothingUntilItFits(t *testing.T) {
 }
 
 func TestAWaiterForMoreThanIsLeftFailsAndLetsTheNextOneIn(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, client, q := beginQueue(t)
 	watches := spyOnWatches(c)
 	holdPermits(t, q, 1, 4)
 	heavy := wait(t, within(t, patience), joinPermits(t, q, 4, 4))
@@ -142,8 +138,7 @@ func TestAWaiterForMoreThanIsLeftFailsAndLetsTheNextOneIn(t *testing.T) {
 }
 
 func TestResizesAtTheSameTimeLeaveOneSizeThatKnowsTheOthers(t *testing.T) {
-	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	_, client, q := beginQueue(t)
 	var resizes []<-chan error
 	for size := range int64(10) {
 		other := fairqueue.New(open(t, client), "q")
@@ -163,20 +158,16 @@ func TestResizesAtTheSameTimeLeaveOneSizeThatKnowsTheOthers(t *testing.T) {
 
 // R1
 func TestResizeIsTriedAgainUntilItIsAnswered(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	c, _, q := beginQueue(t)
 	fault := c.LoseReply("Txn", embedtest.Once())
 	resized := background(t, func() error { return q.Resize(within(t, patience), 7) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	fault.Heal()
-	require.NoError(t, result(t, resized))
+	require.NoError(t, healed(t, fault, resized))
 	holdPermits(t, q, 7, 7)
 }
 
 // R11
 func TestALateResizeDoesNotSetASizeThatHasBeenForgotten(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	c, client, q := beginQueue(t)
 	resize(t, q, 3)
 	held := c.Hold("Txn", embedtest.Once())
 	resize(t, q, 5) // by the next attempt
@@ -225,8 +216,7 @@ func TestSizesTellEveryChangeInOrder(t *testing.T) {
 func TestASemaphoreAndAQueueBelowItWithTheNameOfItsFolderDoNotMeet(t *testing.T) {
 	for name, folder := range map[string]string{"a name": "q/size", "the folder itself": "q/!size"} {
 		t.Run(name, func(t *testing.T) {
-			_, client := begin(t)
-			q := fairqueue.New(open(t, client), "q")
+			_, client, q := beginQueue(t)
 			below := hold(t, fairqueue.New(open(t, client), folder), fairqueue.Exclusive)
 			resize(t, q, 3)
 			resize(t, q, 1)
@@ -276,10 +266,7 @@ func TestASizeCanBeForgottenAfterADoubt(t *testing.T) {
 		return ok && len(r.Success) > 1 && r.Success[1].GetRequestPut() != nil // after the size
 	}))
 	ctx, cancel := context.WithCancel(within(t, patience))
-	given := background(t, func() error {
-		_, err := q.JoinPermits(ctx, 1, 3)
-		return err
-	})
+	given := calling(t, func() (any, error) { return q.JoinPermits(ctx, 1, 3) })
 	require.NoError(t, lost.Wait(within(t, patience)))
 	cancel()
 	require.ErrorIs(t, result(t, given), context.Canceled)
@@ -329,13 +316,8 @@ func TestASizeIsAgreedOnBesideAStrangersKeyWhenAReplyIsLost(t *testing.T) {
 	put(t, client, "q/!size/foo")
 	q := fairqueue.New(open(t, client), "q")
 	fault := c.LoseReply("Txn", embedtest.Once())
-	joined := background(t, func() error {
-		_, err := q.JoinPermits(within(t, patience), 1, 2)
-		return err
-	})
-	require.NoError(t, fault.Wait(within(t, patience)))
-	fault.Heal()
-	require.NoError(t, result(t, joined))
+	joined := calling(t, func() (any, error) { return q.JoinPermits(within(t, patience), 1, 2) })
+	require.NoError(t, healed(t, fault, joined))
 	_, err := q.JoinPermits(within(t, patience), 1, 3)
 	requireSizeError(t, err, fairqueue.SizeError{Asked: 3, Agreed: 2})
 }
@@ -347,10 +329,7 @@ func TestTwoWhoAgreeOnASizeBesideAStrangersKeyAgreeOnOne(t *testing.T) {
 	var joins []<-chan error
 	for size := range int64(6) {
 		q := fairqueue.New(open(t, client), "q")
-		joins = append(joins, background(t, func() error {
-			_, err := q.JoinPermits(within(t, patience), 1, size+6)
-			return err
-		}))
+		joins = append(joins, calling(t, func() (any, error) { return q.JoinPermits(within(t, patience), 1, size+6) }))
 	}
 	agreed := 0
 	for _, j := range joins {

@@ -19,8 +19,7 @@ const (
 )
 
 func TestAValueAboveTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	c, client, q := beginQueue(t)
 	tooLarge := strings.Repeat("v", largestValue+1)
 	ticket, err := q.JoinCandidate(within(t, patience), "small", 0)
 	require.NoError(t, err)

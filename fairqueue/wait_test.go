@@ -92,121 +92,102 @@ func TestTheNextLookFindsTheOwnKeyGone(t *testing.T) {
 	require.Equal(t, []string{p.holder.Key()}, keysUnder(t, p.client, "q"))
 }
 
-// W3
-func TestACompactionDoesNotDisturbAWaiter(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	p := stand(t, c, c.Client(t), never)
-	for range 20 {
-		put(t, p.client, "elsewhere")
+// W3, W4: whatever happens to the watch, to etcd and to the history of keys, the waiter is granted when the holder has left.
+func TestTroubleDoesNotStopAWaiter(t *testing.T) {
+	busy := func(t *testing.T, p *pair) {
+		for range 20 {
+			put(t, p.client, "elsewhere")
+		}
 	}
-	_, err := c.Compact(within(t, patience))
-	require.NoError(t, err)
-	leave(t, p.holder)
-	requireGranted(t, p.waiting)
-}
-
-// W3: the client resumes the watch at the last revision that it saw, which does not
-// exist any more. Nor does the event.
-func TestAResumedWatchThatIsCompactedIsReplaced(t *testing.T) {
-	for _, left := range []bool{true, false} {
-		t.Run(fmt.Sprint("left meanwhile=", left), func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			theirs, link := c.Link(t)
-			p := stand(t, c, theirs, never)
+	compact := func(t *testing.T, p *pair) {
+		busy(t, p)
+		_, err := p.c.Compact(within(t, patience))
+		require.NoError(t, err)
+	}
+	for name, trouble := range map[string]func(t *testing.T, p *pair, link *embedtest.Link){
+		"a compaction": func(t *testing.T, p *pair, _ *embedtest.Link) {
+			compact(t, p)
+			leave(t, p.holder)
+		},
+		// The client resumes the watch at the last revision that it saw, which does not exist any more.
+		"a resumed watch is compacted": func(t *testing.T, p *pair, link *embedtest.Link) {
 			link.Cut()
-			if left {
-				leave(t, p.holder)
-			}
-			for range 20 {
-				put(t, p.client, "elsewhere")
-			}
-			_, err := c.Compact(within(t, patience))
-			require.NoError(t, err)
+			compact(t, p)
 			link.Heal()
-			if !left {
-				p.watches.await(t, 2) // it has looked and watches again
-				leave(t, p.holder)
+			p.watches.await(t, 2) // it has looked and watches again
+			leave(t, p.holder)
+		},
+		"the event is compacted": func(t *testing.T, p *pair, link *embedtest.Link) {
+			link.Cut()
+			leave(t, p.holder)
+			compact(t, p)
+			link.Heal()
+		},
+		"a restart": func(t *testing.T, p *pair, link *embedtest.Link) {
+			link.Cut() // until all is over, or the watch would be resumed too early
+			busy(t, p)
+			require.NoError(t, p.c.Members()[0].Restart())
+			leave(t, p.holder)
+			link.Heal()
+		},
+		"a restart and a compaction": func(t *testing.T, p *pair, link *embedtest.Link) {
+			link.Cut()
+			require.NoError(t, p.c.Members()[0].Restart())
+			leave(t, p.holder)
+			compact(t, p)
+			link.Heal()
+		},
+		"a killed member": func(t *testing.T, p *pair, _ *embedtest.Link) {
+			for range 3 {
+				m := p.c.Members()[0]
+				m.Kill()
+				require.NoError(t, m.Restart())
 			}
-			requireGranted(t, p.waiting)
-		})
-	}
-}
-
-// W3, W4
-func TestARestartWithACompactionDoesNotDisturbAWaiter(t *testing.T) {
-	for _, compact := range []bool{false, true} {
-		t.Run(fmt.Sprint("compact=", compact), func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
+			leave(t, p.holder)
+		},
+		"no leader": endStream(rpctypes.ErrGRPCNoLeader),
+		"corrupt":   endStream(rpctypes.ErrGRPCCorrupt),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := begin(t)
 			theirs, link := c.Link(t)
 			p := stand(t, c, theirs, never)
-			link.Cut() // until all is over, or the watch would be resumed too early
-			for range 20 {
-				put(t, p.client, "elsewhere")
-			}
-			require.NoError(t, c.Members()[0].Restart())
-			leave(t, p.holder)
-			if compact {
-				_, err := c.Compact(within(t, patience))
-				require.NoError(t, err)
-			}
-			link.Heal()
+			trouble(t, p, link)
 			requireGranted(t, p.waiting)
 		})
 	}
 }
 
-// W4
-func TestAMemberThatIsKilledDoesNotStopAWaiter(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	p := stand(t, c, c.Client(t), never)
-	for range 3 {
-		m := c.Members()[0]
-		m.Kill()
-		require.NoError(t, m.Restart())
-	}
-	leave(t, p.holder)
-	requireGranted(t, p.waiting)
-}
-
-// W4: the server ends the stream with an error.
-func TestAWatchThatEndsIsReplaced(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]error{"no leader": rpctypes.ErrGRPCNoLeader, "corrupt": rpctypes.ErrGRPCCorrupt} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			// The first watches fail on creation, all of them.
-			fault := c.Refuse("Watch", end, embedtest.Times(4))
-			p := stand(t, c, c.Client(t), never)
-			require.Equal(t, 4, fault.Bites())
-			// Ends the stream at the next message: another watch of the same client.
-			fault = c.Refuse("Watch", end, embedtest.Once())
-			client := p.waiter.Session().Client()
-			ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(within(t, patience)))
-			defer cancel()
-			client.Watch(ctx, "elsewhere")
-			require.NoError(t, fault.Wait(within(t, patience)))
-			leave(t, p.holder)
-			requireGranted(t, p.waiting)
-		})
+// endStream ends the waiter's stream of watches at its next message, which is another watch of the same client.
+func endStream(reason error) func(t *testing.T, p *pair, _ *embedtest.Link) {
+	return func(t *testing.T, p *pair, _ *embedtest.Link) {
+		fault := p.c.Refuse("Watch", reason, embedtest.Once())
+		ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(within(t, patience)))
+		defer cancel()
+		p.waiter.Session().Client().Watch(ctx, "elsewhere")
+		require.NoError(t, fault.Wait(within(t, patience)))
+		leave(t, p.holder)
 	}
 }
 
-// W4: the request, or the notice that answers it, vanishes.
+// W4: watches fail on creation, or the request or the notice that answers it vanishes.
 func TestAWatchThatIsNotCreatedIsTriedOnAnotherStream(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	fault := c.LoseRequest("Watch", embedtest.Once())
-	p := stand(t, c, c.Client(t), never)
-	require.Equal(t, 1, fault.Bites())
-	_, stream := p.waiter.Session().Link().WatchContext(context.Background())
-	require.EqualValues(t, 1, stream)
-	leave(t, p.holder)
-	requireGranted(t, p.waiting)
+	for name, n := range map[string]int{"refused": 4, "lost": 1} {
+		t.Run(name, func(t *testing.T) {
+			c, client := begin(t)
+			fault := c.LoseRequest("Watch", embedtest.Once())
+			if n > 1 {
+				fault.Heal()
+				fault = c.Refuse("Watch", rpctypes.ErrGRPCNoLeader, embedtest.Times(n))
+			}
+			p := stand(t, c, client, never)
+			require.Equal(t, n, fault.Bites())
+			_, stream := p.waiter.Session().Link().WatchContext(context.Background())
+			require.Positive(t, stream)
+			leave(t, p.holder)
+			requireGranted(t, p.waiting)
+		})
+	}
 }
 
 // W4: the member that serves the watch loses its leader, and stays isolated.
@@ -347,8 +328,7 @@ func TestADeletionBeforeTheWatchStandsIsSeen(t *testing.T) {
 
 // W6
 func TestACancelledWaitLeavesNothing(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, client, q := beginQueue(t)
 	holder := hold(t, q, fairqueue.Exclusive)
 	watches := spyOnWatches(c)
 	ticket := join(t, q, fairqueue.Shared)
@@ -430,14 +410,8 @@ func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 	calls := map[string]<-chan error{
 		"wait, with a watch":    waiting,
 		"wait, without a watch": wait(t, within(t, short), blocked),
-		"join": background(t, func() error {
-			_, err := q.Join(within(t, short), fairqueue.Exclusive)
-			return err
-		}),
-		"try": background(t, func() error {
-			_, err := q.TryJoin(within(t, short), fairqueue.Shared)
-			return err
-		}),
+		"join":                  calling(t, func() (any, error) { return q.Join(within(t, short), fairqueue.Exclusive) }),
+		"try":                   calling(t, func() (any, error) { return q.TryJoin(within(t, short), fairqueue.Shared) }),
 		"entries": background(t, func() error {
 			_, _, err := q.Entries(within(t, short))
 			return err
@@ -538,8 +512,7 @@ func TestWhatEtcdRefusesIsReportedAtOnce(t *testing.T) {
 
 // The watch, not a read, is what is refused.
 func TestAWatchThatIsNotPermittedEndsTheWait(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	c, _, q := beginQueue(t)
 	hold(t, q, fairqueue.Exclusive)
 	c.Refuse("Watch", rpctypes.ErrGRPCPermissionDenied, embedtest.Once())
 	ticket := join(t, q, fairqueue.Exclusive)
