@@ -38,7 +38,7 @@ func create(ctx context.Context, parts []*part, try bool, creation link.Transact
 			readBack = append(readBack, epoch.Read())
 		}
 		creation.Epoch = epoch
-		if try { // which may well be refused
+		if try { // its comparisons may well fail
 			creation.Else = readBack
 		}
 		answer, doubts, err := s.Link().Commit(ctx, creation)

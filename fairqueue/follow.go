@@ -22,12 +22,12 @@ import (
 //
 // Trouble with etcd is not reported but waited out, and nothing is left out because of it,
 // unless the revisions in between have been compacted, or etcd has gone back to an earlier one, as after
-// a restore: then what has changed is told within about 10 s. An error is yielded, without tickets,
+// a restore: then the change is yielded within about 10 s. An error is yielded, without tickets,
 // if etcd refuses to be read or watched; Follow goes on trying, with pauses, unless the loop
 // is left.
 //
 // It costs one read and one watch on the whole queue, and another read about every 10 s; each
-// change is told to every follower, so there should be few of a queue with many tickets.
+// change is sent to every follower, so there should be few of a queue with many tickets.
 func (q *Queue) Follow(ctx context.Context) iter.Seq2[[]Entry, error] {
 	needContext(ctx)
 	return func(yield func([]Entry, error) bool) {
@@ -46,20 +46,15 @@ func (q *Queue) Follow(ctx context.Context) iter.Seq2[[]Entry, error] {
 			}
 			if client != nil {
 				if closed := request.CheckClient(client); closed != nil {
-					f.tell(nil, closed)
+					f.report(nil, closed)
 					return
 				}
 			}
-			if !request.Passing(err) && !errors.Is(err, errEnded) && !f.tell(nil, denied(q.source, err, q.space)) {
+			if !request.Passing(err) && !errors.Is(err, errEnded) && !f.report(nil, denied(q.source, err, q.space)) {
 				return
 			}
-			timer := time.NewTimer(request.Jitter(min(firstPause<<min(failures, 10), longPause)))
+			request.Sleep(ctx, ctx, backOff(failures))
 			failures++
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			}
-			timer.Stop()
 		}
 	}
 }
@@ -68,15 +63,15 @@ func (q *Queue) Follow(ctx context.Context) iter.Seq2[[]Entry, error] {
 type follower struct {
 	queue   *Queue
 	yield   func([]Entry, error) bool
-	stopped bool // by whom it yields to
+	stopped bool // by the loop over it
 	streams link.Streams
-	refused bool // the last watch that was asked for
+	denied  bool // the last watch was not created
 
 	state map[string]Entry // by key
 	at    int64            // revision
 }
 
-func (f *follower) tell(entries []Entry, err error) bool {
+func (f *follower) report(entries []Entry, err error) bool {
 	f.stopped = f.stopped || !f.yield(entries, err)
 	return !f.stopped
 }
@@ -89,7 +84,7 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 			return err
 		}
 		f.state, f.at = state, at
-		if !f.tell(f.sorted(), nil) {
+		if !f.report(f.sorted(), nil) {
 			return nil
 		}
 	}
@@ -105,14 +100,14 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 		f.streams.LeaveStream(stream)
 		return context.DeadlineExceeded
 	}
-	if err := created.Err(); err != nil && created.CompactRevision == 0 && !f.refused {
+	if err := created.Err(); err != nil && created.CompactRevision == 0 && !f.denied {
 		// It may be the stream's fault: it keeps the token that it was opened with, and
 		// carries no new watches when that has expired. Another one will show.
-		f.refused = true
+		f.denied = true
 		f.streams.LeaveStream(stream)
 		return errEnded
 	}
-	f.refused = created.Err() != nil
+	f.denied = created.Err() != nil
 	for response := created; ; {
 		if err := response.Err(); !ok || err != nil {
 			if response.CompactRevision > 0 {
@@ -144,8 +139,8 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 	}
 }
 
-// check reports whether the watch has told everything. If not, it missed something or is about to tell it, and
-// another one tells what happened since, step by step; unless etcd has gone back.
+// check reports whether the watch has delivered every event. If not, it missed some or is about to deliver them, and
+// another one delivers what happened since, step by step; unless etcd has gone back.
 func (f *follower) check(ctx context.Context, client *clientv3.Client) (complete bool, err error) {
 	state, at, err := f.queue.list(ctx, client)
 	if err != nil {
@@ -166,16 +161,16 @@ func (f *follower) check(ctx context.Context, client *clientv3.Client) (complete
 	return false, nil
 }
 
-// restart is for when what is missing cannot be had: history is no more, or has been another one.
+// restart is for missing events that cannot be had: the history has been compacted, or replaced.
 func (f *follower) restart(state map[string]Entry, at int64) {
 	changed := !maps.EqualFunc(state, f.state, sameEntry)
 	f.state, f.at = state, at
 	if changed {
-		f.tell(f.sorted(), nil)
+		f.report(f.sorted(), nil)
 	}
 }
 
-// continues reports whether etcd has what follows on f. It has not if it was restored from a backup and has
+// continues reports whether etcd's history follows on f's. It does not after a restore of a backup, even if that has
 // come further again.
 func (f *follower) continues(ctx context.Context, client *clientv3.Client) (bool, error) {
 	kvs, _, err := f.queue.read(ctx, client, clientv3.WithRev(f.at))
@@ -204,7 +199,7 @@ func (f *follower) apply(events []*clientv3.Event) bool {
 			continue
 		}
 		f.at = revision
-		if changed && !f.tell(f.sorted(), nil) {
+		if changed && !f.report(f.sorted(), nil) {
 			return false
 		}
 		changed = false

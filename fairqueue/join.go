@@ -161,7 +161,7 @@ func (p *part) learnFromStart(lists []list, revision int64) (rest []list) {
 	return lists
 }
 
-// askAll looks for many parts at once, since their join could not tell how things stand.
+// askAll looks for many parts at once, since the answer to their join did not say enough.
 func askAll(ctx context.Context, parts []*part) error {
 	questions := make([][]clientv3.Op, len(parts))
 	for i, p := range parts {

@@ -72,7 +72,7 @@ func (s space) key(m Mode, lease clientv3.LeaseID, slot int, number int64) strin
 	return string(b)
 }
 
-// mode tells what a key is to the queue; ok is false if it is not directly in it.
+// mode returns what a key is to the queue; ok is false if it is not directly in it.
 func (s space) mode(key string) (m Mode, ok bool) {
 	name, ok := strings.CutPrefix(key, string(s))
 	if !ok || strings.Contains(name, "/") {

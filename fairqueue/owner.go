@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Owner says who holds a ticket, for people. Nothing but its Mark decides anything. It is stored
+// Owner describes the holder of a ticket, for people. Nothing but its Mark decides anything. It is stored
 // as JSON in the ticket's value, so that "etcdctl get --prefix" shows it.
 type Owner struct {
 	Mark    string    `json:"mark,omitempty"` // of an exclusive owner: "shared" if it lets shared ones in, or "owner", with a length and its revision, in a long queue

@@ -56,15 +56,15 @@ func (t *Ticket) GiveWay(ctx context.Context) (passed bool, err error) {
 	return err == nil, t.failed(err)
 }
 
-// prefer returns the index of the first of the highest priority above least that can be passed to, or -1.
-func prefer(behind []Entry, least int) int {
+// prefer returns the index of the first of the highest priority above the given one that can be passed to, or -1.
+func prefer(behind []Entry, above int) int {
 	best := -1
 	for i, e := range behind {
 		if e.Mode != Candidate {
 			break
 		}
-		if e.Priority > least {
-			best, least = i, e.Priority
+		if e.Priority > above {
+			best, above = i, e.Priority
 		}
 	}
 	return best

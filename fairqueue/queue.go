@@ -88,7 +88,7 @@ type Entry struct {
 // Keeper; then it is tried again until ctx ends.
 //
 // After a reduction of a semaphore it counts as owning what fits into the new size: a permit that was granted
-// before is still held, but nothing in etcd tells it from one that is waited for.
+// before is still held, but in etcd it looks like one that is waited for.
 func (q *Queue) Entries(ctx context.Context) (entries []Entry, size int64, err error) {
 	client, err := q.client(ctx)
 	if err != nil {

@@ -69,7 +69,7 @@ func (s space) sizeIn(keys []entry, size int64) int64 {
 	return size
 }
 
-// recorded finds the key that tells the size among those of the folder, in which others may put theirs.
+// recorded finds the key that has the size among those of the folder, in which other programs may put theirs.
 func (s space) recorded(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 	for _, kv := range kvs {
 		if _, ok := s.sizeOf(string(kv.Key)); ok {
@@ -79,7 +79,7 @@ func (s space) recorded(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 	return nil
 }
 
-// agree says whether size is the one agreed on, or was once, and whether all have slots or none has.
+// agree returns an error unless size is the one agreed on, or was once, and all users have slots or none has.
 func (q *Queue) agree(kvs []*mvccpb.KeyValue, size int64) error {
 	for _, kv := range kvs {
 		agreed, ok := q.space.sizeOf(string(kv.Key))
@@ -98,11 +98,12 @@ func (q *Queue) agree(kvs []*mvccpb.KeyValue, size int64) error {
 	return nil
 }
 
-// Resize changes the size of the semaphore at the queue, for good and for everybody: one read
-// and one transaction, again if somebody else does the same. If there are more permits then,
-// waiters get them at once, in order. If there are fewer, nobody's is taken away, but no more
-// are granted until enough have been given back; waiters for more than there are fail. Who
-// still uses a replaced size goes by the new one; the last 32 of them are remembered. A size
+// Resize changes the size of the semaphore at the queue for all its users: one read
+// and one transaction, both again after a concurrent Resize. If there are more permits then,
+// waiters get them at once, in order. If there are fewer, none is taken away, but no more
+// are granted until enough have been given back; waiters for more than there are fail. A call with
+// a replaced size uses the new one; the last 32 of them are remembered. A waiter that is not the next in line may
+// notice a change of the size, or a free permit after a reduction, only about 10 s later (WithRecheck). A size
 // that is not positive panics.
 func (q *Queue) Resize(ctx context.Context, size int64) error {
 	if size <= 0 {
@@ -114,7 +115,7 @@ func (q *Queue) Resize(ctx context.Context, size int64) error {
 	return q.failed(err)
 }
 
-// setSize tries until the size is set; only if there is none, if that is said.
+// setSize tries until the size is set; with ifNone, only if there is none.
 func (q *Queue) setSize(ctx context.Context, s *session.Session, size int64, ifNone bool) (err error) {
 	for done := false; !done && err == nil; {
 		err = s.Link().Call(ctx, func(ctx context.Context) (err error) {
@@ -139,7 +140,7 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 	for _, kv := range old.Kvs {
 		replaced, ok := q.space.sizeOf(string(kv.Key))
 		if !ok {
-			continue // whoever's it is
+			continue // another program's
 		}
 		if ifNone || replaced == size {
 			return true, nil
@@ -159,10 +160,10 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 	return err == nil && answer.Succeeded, err
 }
 
-// Forget removes the size of a semaphore that nobody uses, the only key without a lease that
-// one leaves in etcd; who comes next sets it anew. If there are tickets in the queue, or in one
-// below it, the error wraps [ErrBusy]. One transaction. What comes late of the very first Resize,
-// or of somebody who joined first, may set the size once more.
+// Forget removes the size of a semaphore that is not in use, the only key without a lease that
+// it leaves in etcd; the next use sets it anew. If there are tickets in the queue, or in one
+// below it, the error wraps [ErrBusy]. One transaction. A late request of the very first Resize
+// or join may set the size once more.
 func (q *Queue) Forget(ctx context.Context) error {
 	client, err := q.client(ctx)
 	var forgotten bool
@@ -184,7 +185,7 @@ func (q *Queue) Forget(ctx context.Context) error {
 }
 
 // Sizes follows the size of the semaphore at the queue: first as it is, then every change
-// of it; 0 means that nobody has used it yet. Like [Queue.Follow] it ends with ctx.
+// of it; 0 means that it has not been used yet. Like [Queue.Follow] it ends with ctx.
 func (q *Queue) Sizes(ctx context.Context) iter.Seq2[int64, error] {
 	sizes := q.in(q.space.sizes())
 	return func(yield func(int64, error) bool) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -37,13 +36,7 @@ func (t *Ticket) takeSlot(ctx context.Context) error {
 		case !errors.Is(err, ErrBusy):
 			return fmt.Errorf("slot: %w", denied(p.session, err, p.queue.slotSpace()))
 		}
-		timer := time.NewTimer(request.Jitter(min(firstPause<<min(failures, 10), longPause) / 4))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		case <-p.session.Done():
-		}
-		timer.Stop()
+		request.Sleep(ctx, p.session.Context(), backOff(failures)/4)
 	}
 }
 

@@ -94,15 +94,8 @@ func (w *watcher) await(ctx context.Context, b blocker, seen int64) (wakeup, err
 	if denies(err) {
 		return wakeup{}, err
 	}
-	pause := min(firstPause<<min(w.failures, 10), longPause)
+	request.Sleep(ctx, w.session.Context(), backOff(w.failures))
 	w.failures++
-	timer := time.NewTimer(request.Jitter(pause))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-w.session.Done():
-	}
 	return wakeup{revision: seen}, nil
 }
 
@@ -185,6 +178,11 @@ func (b blocker) endIn(response clientv3.WatchResponse) (up wakeup, last bool) {
 func (w *watcher) switchStream() { w.session.Link().LeaveStream(w.stream) }
 
 var errEnded = errors.New("the watch ended")
+
+// backOff is the pause after so many failures.
+func backOff(failures int) time.Duration {
+	return request.Jitter(min(firstPause<<min(failures, 10), longPause))
+}
 
 // denies reports whether etcd is not going to answer otherwise.
 func denies(err error) bool {
