@@ -78,7 +78,8 @@ var errSlots = errors.New("with slots only one permit can be taken at a time")
 // stands for the new one. If there are more permits, waiters get them at once, in order. If there are
 // fewer, no permit is taken away, and none is granted until enough have been released; a waiter for
 // more than there are gets a [*SizeError], at once if it is next in line, and within about 10 s
-// otherwise. It panics if size is not positive. One read and one transaction.
+// otherwise. After such a change a waiter may get a free permit up to about 10 s late. It panics if
+// size is not positive. One read and one transaction.
 func (s *Semaphore) Resize(ctx context.Context, size int64) error {
 	s.ready(ctx)
 	err := s.err

@@ -11,9 +11,9 @@ import (
 // that give up at once must not overload etcd with their reads.
 const aheadLimit = 1000
 
-// Ahead reads which ticket owned and how many were ahead when the wait was over, for an
-// error message; of several keys, for the first that has any ahead. It makes two requests for a key, not retried. If it failed, if none was
-// ahead, or if the queue is longer than 1,000, ok is false.
+// Ahead reads which ticket owned and how many were ahead when the wait was over, for an error
+// message; of several keys, for the first that has any ahead. It makes two requests for a key, not
+// retried. If it failed, if none was ahead, or if the queue is longer than 1,000, ok is false.
 func (t *Ticket) Ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
 	for _, p := range t.parts {
 		if owner, ahead, ok = p.ahead(ctx); ok {

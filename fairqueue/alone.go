@@ -70,8 +70,8 @@ func (p *part) aloneSince(ctx context.Context, minRevision int64) (alone bool, a
 	return p.alone(ctx, false)
 }
 
-// alone reads whether p is the only ticket. If it is not there, the error is ErrGone. It reads more than a limited range
-// only if that has only keys of queues below the prefix.
+// alone reads whether p is the only ticket. If it is not there, the error is ErrGone. It reads more
+// than a limited range only if that has only keys of queues below the prefix.
 func (p *part) alone(ctx context.Context, local bool) (alone bool, at int64, err error) {
 	all := p.queue.space.all()
 	for _, limit := range []int64{joinLimit, 0} {

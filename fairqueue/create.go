@@ -14,10 +14,11 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// create commits creation, which creates the keys of all parts, until it is answered. Its comparisons must fail if one
-// of the keys is there. If one is, an earlier attempt was applied although its answer never came: then answer is nil,
-// and the keys were there at revision seen. If none is, or not any more, the error is ErrBusy: a try has other
-// conditions as well. On an error nothing is left of the parts, or the session takes care of it.
+// create commits creation, which creates the keys of all parts, until it is answered. Its
+// comparisons must fail if one of the keys is there. If one is, an earlier attempt was applied
+// although its answer never came: then answer is nil, and the keys were there at revision seen. If
+// none is, or not any more, the error is ErrBusy: a try has other conditions as well. On an error
+// nothing is left of the parts, or the session takes care of it.
 func create(ctx context.Context, parts []*part, try bool, creation link.Transaction) (answer *clientv3.TxnResponse, seen int64, err error) {
 	s := parts[0].session
 	creation.Likely = !try

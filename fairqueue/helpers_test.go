@@ -304,25 +304,31 @@ func begin(t *testing.T, opts ...embedtest.Option) (*embedtest.Cluster, *clientv
 // standing waits in the background, and returns when the ticket's watch stands.
 func standing(t testing.TB, c *embedtest.Cluster, ticket *fairqueue.Ticket) <-chan error {
 	t.Helper()
-	waiting := standing(t, c, ticket)
+	watches := spyOnWatches(c)
+	waiting := wait(t, within(t, patience), ticket)
+	watches.await(t, 1)
 	return waiting
 }
 
 // arrive lets a request arrive that a fault has held, and waits until it is applied.
 func arrive(t testing.TB, c *embedtest.Cluster, held *embedtest.Fault) {
 	t.Helper()
-	arrive(t, c, held)
+	before := c.AppliedIndex()
+	held.Heal()
+	eventually(t, "the late request is applied", func() bool { return c.AppliedIndex() > before })
 }
 
 func try(t testing.TB, q *fairqueue.Queue, m fairqueue.Mode) *fairqueue.Ticket {
 	t.Helper()
-	ticket := try(t, q, m)
+	ticket, err := q.TryJoin(within(t, patience), m)
+	require.NoError(t, err)
 	return ticket
 }
 
 func requireBusy(t testing.TB, q *fairqueue.Queue, m fairqueue.Mode) {
 	t.Helper()
-	requireBusy(t, q, m)
+	_, err := q.TryJoin(within(t, patience), m)
+	require.ErrorIs(t, err, fairqueue.ErrBusy)
 }
 
 // calling is background for a call that returns more than an error.

@@ -9,10 +9,11 @@ import (
 )
 
 // Lost blocks until the ticket is known to be lost, and returns an error that wraps
-// [session.ErrLost], or until ctx is over, and returns ctx's error. The loss of one of several keys is the
-// loss of the ticket. A deletion is noticed within milliseconds, through one watch on each key. About every 10 s
-// Lost reads the key and starts another watch. Failures of the watch are no loss: Lost reads the key, and watches again. An
-// error of another kind says that etcd refuses. It runs in the caller's goroutine, and in one for each of several keys.
+// [session.ErrLost], or until ctx is over, and returns ctx's error. The loss of one of several keys
+// is the loss of the ticket. A deletion is noticed within milliseconds, through one watch on each
+// key. About every 10 s Lost reads the key and starts another watch. Failures of the watch are no
+// loss: Lost reads the key, and watches again. An error of another kind says that etcd refuses. It
+// runs in the caller's goroutine, and in one for each of several keys.
 func (t *Ticket) Lost(ctx context.Context) error {
 	needContext(ctx)
 	if len(t.parts) == 1 {

@@ -42,7 +42,8 @@ func WithRecheck(d time.Duration) Option {
 }
 
 // WithSlots gives every permit of this queue a number, see [Ticket.Slot]. All users of the
-// semaphore give the option, or none does: others get a [*SizeError], until [Queue.Forget]. The default is no numbers.
+// semaphore give the option, or none does: others get a [*SizeError], until [Queue.Forget]. The
+// default is no numbers.
 func WithSlots() Option {
 	return optionFunc(func(o *options) { o.slots = true })
 }

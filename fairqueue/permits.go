@@ -18,12 +18,12 @@ import (
 // waiting or not, and its own are no more than the size. As those ahead can only vanish,
 // that stays true, and as waiting ones count as well, none is overtaken.
 //
-// So whether a ticket owns follows from the keys alone. When it came to own does not: that may happen without an event
-// of its key. Therefore the first in line that does not own
-// watches all ahead of it, and every other one watches its predecessor, which puts its value again
-// when it comes to own after having waited. After a reduction of the size a predecessor that has
-// owned since before looks like one that waits. A ticket that waits for it finds out at the next
-// recheck that others ahead have left.
+// So whether a ticket owns follows from the keys alone. When it came to own does not: that may
+// happen without an event of its key. Therefore the first in line that does not own watches all
+// ahead of it, and every other one watches its predecessor, which puts its value again when it
+// comes to own after having waited. After a reduction of the size a predecessor that has owned
+// since before looks like one that waits. A ticket that waits for it finds out at the next recheck
+// that others ahead have left.
 
 // SizeError says that a semaphore was used with another size than the one agreed on, with slots where others
 // use it without, or for more permits than there are.

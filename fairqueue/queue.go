@@ -83,9 +83,9 @@ type Entry struct {
 	version int64 // revision at which the value was written
 }
 
-// Entries lists the tickets in order, and returns the size of the semaphore, 0 if it is none, as of one moment: one linearizable read of
-// the whole queue. It needs no session if the source is a Session or a
-// Keeper; then it is tried again until ctx ends.
+// Entries lists the tickets in order, and returns the size of the semaphore, 0 if it is none, as of
+// one moment: one linearizable read of the whole queue. It needs no session if the source is a
+// Session or a Keeper; then it is tried again until ctx ends.
 //
 // After a reduction of a semaphore it counts as owning what fits into the new size: a permit that was granted
 // before is still held, but in etcd it looks like one that is waited for.

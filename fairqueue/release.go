@@ -60,8 +60,9 @@ func moveToOwnLease(ctx context.Context, parts []*part, end time.Time) error {
 	err = s.Link().Call(ctx, func(ctx context.Context) error {
 		answer, err := s.Client().Txn(ctx).If(guardsOf(parts)...).Then(puts...).Commit()
 		if request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
-			// Not the session's lease: the new one has expired before an attempt was answered. All guards held, as etcd
-			// checks them first, so the tickets only have to be removed in time.
+			// Not the session's lease: the new one has expired before an attempt was answered. All
+			// guards held, as etcd checks them first, so the tickets only have to be removed in
+			// time.
 			there = true
 			return nil
 		}

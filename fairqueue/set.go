@@ -21,17 +21,17 @@ func (p *part) writing() *writing {
 }
 
 // Set replaces the value of the ticket's key, if it is still there: one round trip, one raft entry.
-// Its place in line and its token stay. If the ticket is gone, the error wraps [ErrGone]; if the value has
-// more than 1 MiB, it is [ErrTooLarge]. If ctx ends
-// before etcd answers, the value may have been replaced or not, or may yet be, but no more once a later
-// Set has returned nil. Concurrent calls take turns. It is meant for candidates: the value of an exclusive
-// ticket must not begin with {"mark":, which is how an owner says that it shares.
+// Its place in line and its token stay. If the ticket is gone, the error wraps [ErrGone]; if the
+// value has more than 1 MiB, it is [ErrTooLarge]. If ctx ends before etcd answers, the value may
+// have been replaced or not, or may yet be, but no more once a later Set has returned nil.
+// Concurrent calls take turns. It is meant for candidates: the value of an exclusive ticket must
+// not begin with {"mark":, which is how an owner says that it shares.
 func (t *Ticket) Set(ctx context.Context, value string) error {
 	return t.failed(t.first().set(ctx, value))
 }
 
-// set replaces only the value that it knows of. An attempt that arrives late replaces nothing newer, nor takes the key
-// back from the lease that ReleaseAfter has moved it to.
+// set replaces only the value that it knows of. An attempt that arrives late replaces nothing
+// newer, nor takes the key back from the lease that ReleaseAfter has moved it to.
 func (p *part) set(ctx context.Context, value string) error {
 	if err := checkValue(value); err != nil {
 		return err

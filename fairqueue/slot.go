@@ -20,11 +20,11 @@ func (q *Queue) slotSpace() space {
 	return space(strings.TrimSuffix(string(q.space), "/") + slotFolder)
 }
 
-// takeSlot gives a granted permit a number, from 0 to the semaphore's size - 1, that no other permit has at
-// the same time: the lowest one that is free. A number is a queue of its own, and its key becomes the first of the ticket, since
-// its revisions rise from one owner of the number to the next. One read and one transaction;
-// again if another permit takes the number meanwhile, and, with pauses, while none is free because
-// a lost permit is still being removed.
+// takeSlot gives a granted permit a number, from 0 to the semaphore's size - 1, that no other
+// permit has at the same time: the lowest one that is free. A number is a queue of its own, and its
+// key becomes the first of the ticket, since its revisions rise from one owner of the number to the
+// next. One read and one transaction; again if another permit takes the number meanwhile, and, with
+// pauses, while none is free because a lost permit is still being removed.
 func (t *Ticket) takeSlot(ctx context.Context) error {
 	p := t.first()
 	for failures := 0; ; failures++ {

@@ -40,7 +40,8 @@ func try(ctx context.Context, s *session.Session, places []Place, n int) (*Ticke
 	}
 }
 
-// takeFree creates the keys of parts if nothing is in the way. If the places are known to be empty, that they still are is a condition.
+// takeFree creates the keys of parts if nothing is in the way. If the places are known to be empty,
+// that they still are is a condition.
 func takeFree(ctx context.Context, parts []*part, empty bool) error {
 	creation := creation(parts, nil)
 	creation.If = nil

@@ -16,9 +16,10 @@ const (
 	longestProgram = 64
 )
 
-// ErrTooLarge is returned for a candidate's value of more than 1 MiB ([Queue.JoinCandidate], [Ticket.Set]), and by whatever
-// joins a queue that has a label of more than 512 bytes ([WithLabel]). The error says how much is allowed.
-// Nothing was sent. Store a large value elsewhere, and where it is in the ticket.
+// ErrTooLarge is returned for a candidate's value of more than 1 MiB ([Queue.JoinCandidate],
+// [Ticket.Set]), and by whatever joins a queue that has a label of more than 512 bytes
+// ([WithLabel]). The error says how much is allowed. Nothing was sent. Store a large value
+// elsewhere, and where it is in the ticket.
 var ErrTooLarge = errors.New("etcdlock: too large")
 
 func checkSize(what string, size, limit int) error {

@@ -37,8 +37,8 @@ type strategy interface {
 // Failures of a watch, the network or members of the cluster are not errors: Wait retries.
 //
 // Waiting for several keys costs what it costs for each, one after the other, and one read more at
-// the end. Waiting for any takes one goroutine and one watch for each place, and a transaction. A permit with a slot takes
-// one read and one transaction more, and retries while no slot is free.
+// the end. Waiting for any takes one goroutine and one watch for each place, and a transaction. A
+// permit with a slot takes one read and one transaction more, and retries while no slot is free.
 func (t *Ticket) Wait(ctx context.Context) error {
 	needContext(ctx)
 	err := t.wait(ctx)
@@ -110,8 +110,8 @@ func (p *part) wait(ctx context.Context, parts []*part) error {
 	}
 }
 
-// inOrder is the strategy of tickets that are blocked by what was created before them: one by any, a shared one by any that is not
-// shared.
+// inOrder is the strategy of tickets that are blocked by what was created before them: one by any,
+// a shared one by any that is not shared.
 type inOrder struct{}
 
 // look is cut off behind the nearest blocker, which is enough unless keys of other queues are in between. Any
@@ -146,8 +146,9 @@ func (inOrder) firstLook(ctx context.Context, p *part) error {
 	return p.link().InTurn(ctx, func() error { return p.strategy.look(ctx, p, wakeup{revision: p.me.revision}) })
 }
 
-// recheck reads the keys of p and its blocker, and whether the other parts are there. A look, which reads the whole queue, would cost too
-// much: every waiter does it from time to time, and all do when a stream of watches breaks.
+// recheck reads the keys of p and its blocker, and whether the other parts are there. A look, which
+// reads the whole queue, would cost too much: every waiter does it from time to time, and all do
+// when a stream of watches breaks.
 func (inOrder) recheck(ctx context.Context, p *part, parts []*part, minRevision int64) (unchanged bool, err error) {
 	questions := [][]clientv3.Op{{
 		clientv3.OpGet(p.me.key, p.mode.readOptions(true)...),

@@ -76,9 +76,10 @@ type watcher struct {
 	failures int   // in a row
 }
 
-// await blocks until there is a reason to look at the queue. The blocker existed at revision seen. The reason is that it has
-// ended, that the watch cannot go on, or that there was no event for too long. An error means that there is no
-// point in looking: ctx or the session is over, or etcd refuses.
+// await blocks until there is a reason to look at the queue. The blocker existed at revision seen.
+// The reason is that it has ended, that the watch cannot go on, or that there was no event for too
+// long. An error means that there is no point in looking: ctx or the session is over, or etcd
+// refuses.
 func (w *watcher) await(ctx context.Context, b blocker, seen int64) (wakeup, error) {
 	up, err := w.watch(ctx, b, seen)
 	if ctx.Err() != nil {
