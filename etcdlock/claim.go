@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -58,6 +59,19 @@ func claimOf(t *fairqueue.Ticket, err error) (claim, error) {
 		return nil, err
 	}
 	return &ticketClaim{Ticket: t}, nil
+}
+
+// writerClaim is the claim of a Mutex or RWMutex, whose hold can be downgraded.
+type writerClaim struct {
+	ticketClaim
+	downgraded atomic.Bool
+}
+
+func writerClaimOf(t *fairqueue.Ticket, err error) (claim, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &writerClaim{ticketClaim: ticketClaim{Ticket: t}}, nil
 }
 
 func (c *ticketClaim) bind(h *Hold) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
@@ -130,19 +129,6 @@ func (h *Hold) Shared() bool {
 func (h *Hold) downgraded() bool {
 	c, ok := h.claim.(*writerClaim)
 	return ok && c.downgraded.Load()
-}
-
-// writerClaim is the claim of a hold that can be downgraded.
-type writerClaim struct {
-	ticketClaim
-	downgraded atomic.Bool
-}
-
-func writerClaimOf(t *fairqueue.Ticket, err error) (claim, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &writerClaim{ticketClaim: ticketClaim{Ticket: t}}, nil
 }
 
 var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be downgraded")
