@@ -105,7 +105,8 @@ func WithPriority(priority int) Option {
 // If check returns an error, the term ends with [ErrUnhealthy] as the cause of the callback's
 // context, and Run campaigns again only when check succeeds. check's context ends after the same
 // time, or with the term. A check that has not returned by then has failed, and is not called again
-// before it returns; so has one that ends its goroutine. The default is no check. It panics if every is not positive or check is nil.
+// before it returns; so has one that ends its goroutine. The default is no check. It panics if every
+// is not positive or check is nil.
 func WithHealthCheck(every time.Duration, check func(context.Context) error) Option {
 	if every <= 0 || check == nil {
 		panic("etcdlock: a health check needs a function and a positive interval")
