@@ -114,7 +114,7 @@ func (l *line) await(ctx context.Context, first *localClaim) {
 	case err == nil:
 		o := l.begin(t)
 		// The grant may be older than the call of any claim but the first.
-		giveBack = l.next(o, len(l.waiting) > 0 && l.waiting[0] == first || l.confirm(ctx, o))
+		giveBack = l.next(o, len(l.waiting) > 0 && l.waiting[0] == first || l.useful(o) && l.confirm(ctx, o))
 	case ctx.Err() != nil:
 		l.join() // for claims that have come since
 	case errors.Is(err, context.DeadlineExceeded):
@@ -178,8 +178,11 @@ func (l *line) spent(o *ownership) bool {
 	return o.grants >= l.grants || time.Since(o.since) >= l.bound
 }
 
-// keeps reports whether o is kept if no claim waits.
+// keeps reports whether o may be kept if no claim waits.
 func (l *line) keeps(o *ownership) bool { return l.idle > 0 && !o.wanted }
+
+// useful reports whether a claim waits for o, or o may be kept.
+func (l *line) useful(o *ownership) bool { return l.current == o && (len(l.waiting) > 0 || l.keeps(o)) }
 
 // release is called when the hold of o has ended.
 func (l *line) release(ctx context.Context, o *ownership) error {
@@ -188,8 +191,7 @@ func (l *line) release(ctx context.Context, o *ownership) error {
 	if over != nil {
 		l.lose(o, over)
 	}
-	useful := l.current == o && (len(l.waiting) > 0 || l.keeps(o))
-	giveBack := l.next(o, useful && l.confirm(ctx, o))
+	giveBack := l.next(o, l.useful(o) && l.confirm(ctx, o))
 	lost := o.lost
 	l.mu.Unlock()
 	err := giveBack.leave(ctx)
