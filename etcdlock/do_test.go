@@ -3,9 +3,11 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -17,58 +19,53 @@ var errWork = errors.New("work failed")
 func TestDoReleasesWhateverBecomesOfTheWork(t *testing.T) {
 	cluster, client := newCluster(t)
 	m := newMutex(t, cluster)
-	var seen *etcdlock.Hold
-	work := func(outcome func() error) func(context.Context, *etcdlock.Hold) error {
-		return func(ctx context.Context, h *etcdlock.Hold) error {
-			require.NoError(t, ctx.Err())
-			require.NoError(t, h.Err())
-			seen = h
-			return outcome()
-		}
+	for name, c := range map[string]struct {
+		outcome func() error
+		check   func(do func() error)
+	}{
+		"nothing": {func() error { return nil }, func(do func() error) { require.NoError(t, do()) }},
+		"error":   {func() error { return errWork }, func(do func() error) { require.ErrorIs(t, do(), errWork) }},
+		"panic": {func() error { panic("work panicked") }, func(do func() error) {
+			require.PanicsWithValue(t, "work panicked", func() { _ = do() })
+		}},
+	} {
+		var seen *etcdlock.Hold
+		c.check(func() error {
+			return etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
+				require.NoError(t, ctx.Err())
+				require.NoError(t, h.Err())
+				require.NoError(t, etcdlock.RequireHeld(ctx, "orders"))
+				seen = h
+				return c.outcome()
+			})
+		})
+		require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked, name)
+		require.Zero(t, tickets(t, client), name)
 	}
-	require.NoError(t, etcdlock.Do(within(t), m, work(func() error { return nil })))
-	require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked)
-	require.ErrorIs(t, etcdlock.Do(within(t), m, work(func() error { return errWork })), errWork)
-	require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked)
-	require.PanicsWithValue(t, "work panicked", func() {
-		_ = etcdlock.Do(within(t), m, work(func() error { panic("work panicked") }))
-	})
-	require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked)
-	require.Zero(t, tickets(t, client))
 }
 
-func TestTryDoDoesNothingIfItWouldHaveToWait(t *testing.T) {
+func TestDoAndTryDoDoNothingWithoutTheLock(t *testing.T) {
 	cluster, client := newCluster(t)
 	m := newMutex(t, cluster)
-	held := lock(t, m)
-	require.ErrorIs(t, etcdlock.TryDo(within(t), m, func(context.Context, *etcdlock.Hold) error {
+	never := func(context.Context, *etcdlock.Hold) error {
 		t.Error("called without the lock")
 		return nil
-	}), etcdlock.ErrBusy)
+	}
+	held := lock(t, m)
+	require.ErrorIs(t, etcdlock.TryDo(within(t), m, never), etcdlock.ErrBusy)
 	unlock(t, held)
+	require.ErrorIs(t, etcdlock.Do(cancelled(), m, never), context.Canceled)
 	require.ErrorIs(t, etcdlock.TryDo(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
-		require.NoError(t, etcdlock.RequireHeld(ctx, "orders"))
 		require.NoError(t, h.Err())
 		return errWork
 	}), errWork)
 	require.Zero(t, tickets(t, client))
 }
 
-func TestDoPassesOnWhyItCouldNotLock(t *testing.T) {
-	cluster, _ := newCluster(t)
-	m := newMutex(t, cluster)
-	err := etcdlock.Do(cancelled(), m, func(context.Context, *etcdlock.Hold) error {
-		t.Error("ran without the lock")
-		return nil
-	})
-	require.ErrorIs(t, err, context.Canceled)
-}
-
 func TestTheContextOfTheWorkEndsWithTheCallers(t *testing.T) {
 	cluster, client := newCluster(t)
-	m := newMutex(t, cluster)
 	ctx, cancel := context.WithCancelCause(within(t))
-	err := etcdlock.Do(ctx, m, func(ctx context.Context, h *etcdlock.Hold) error {
+	err := etcdlock.Do(ctx, newMutex(t, cluster), func(ctx context.Context, h *etcdlock.Hold) error {
 		cancel(errWork)
 		await(t, "the context", ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), errWork)
@@ -98,75 +95,85 @@ func TestALossDuringTheReleaseIsNoErrorOfDo(t *testing.T) {
 	s := newSession(t, cluster.Client(t))
 	silence := cluster.LoseRequest("Txn", embedtest.When(func(message any) bool { return !creates(message) }))
 	defer silence.Heal()
-	revoker := client
 	go func() {
 		if silence.Wait(context.Background()) == nil { // the release is under way
-			_, _ = revoker.Revoke(context.Background(), s.Lease())
+			_, _ = client.Revoke(context.Background(), s.Lease())
 			_ = s.Renew(context.Background())
 		}
 	}()
-	err := etcdlock.Do(within(t), etcdlock.NewMutex(s, "orders"), func(_ context.Context, h *etcdlock.Hold) error {
+	require.NoError(t, etcdlock.Do(within(t), etcdlock.NewMutex(s, "orders"), func(_ context.Context, h *etcdlock.Hold) error {
 		return h.Err()
-	})
-	require.NoError(t, err)
+	}))
 	require.ErrorIs(t, s.Err(), etcdlock.ErrLost)
 }
 
-func TestALossIsReportedEvenIfTheWorkUnlocks(t *testing.T) {
-	_, client := newCluster(t)
-	s := newSession(t, client)
-	err := etcdlock.Do(within(t), etcdlock.NewMutex(s, "orders"), func(ctx context.Context, h *etcdlock.Hold) error {
-		_, err := client.Revoke(ctx, s.Lease())
-		require.NoError(t, err)
-		require.ErrorIs(t, s.Renew(ctx), etcdlock.ErrLost)
-		await(t, "the loss", h.Done())
-		require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
-		return nil
-	})
-	require.ErrorIs(t, err, etcdlock.ErrLost)
-}
-
-// The machine has slept for too long, and no timer has told yet.
-func TestALossThatTheClockTellsTheWorksUnlockIsReported(t *testing.T) {
-	cluster, _ := newCluster(t)
-	now, jump := clockOf()
-	m := etcdlock.NewMutex(newSession(t, cluster.Client(t), session.WithClock(now)), "orders")
-	err := etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
-		jump(longTTL)
-		require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
-		return nil
-	})
-	require.ErrorIs(t, err, etcdlock.ErrLost)
-}
-
-// It is the work's release that finds the key gone, and nothing did before.
-func TestALossThatOnlyTheWorksUnlockFindsOutIsReported(t *testing.T) {
-	cluster, client := newCluster(t)
-	m := newMutex(t, cluster)
-	for _, l := range []etcdlock.Locker{m, outermost{etcdlock.Reentrant(m)}} {
-		err := etcdlock.Do(within(t), l, func(ctx context.Context, h *etcdlock.Hold) error {
-			_, err := client.Delete(ctx, h.Key())
-			require.NoError(t, err)
+// Whoever finds the loss out, and when, Do tells of it, once, although the work was content.
+func TestDoTellsALossOnceHoweverItIsFoundOut(t *testing.T) {
+	t.Parallel()
+	type losing struct {
+		cluster *embedtest.Cluster
+		client  *clientv3.Client
+		session *session.Session
+		jump    func() // past the session's deadline
+	}
+	for what, work := range map[string]func(*testing.T, losing, context.Context, *etcdlock.Hold) error{
+		"by the context of the work": func(t *testing.T, l losing, ctx context.Context, h *etcdlock.Hold) error {
+			awaitWatch(t, l.cluster, 0)
+			remove(t, l.client, h.Key())
+			await(t, "the context", ctx.Done())
+			require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrLost)
+			return nil
+		},
+		"by the session, and the work unlocks": func(t *testing.T, l losing, ctx context.Context, h *etcdlock.Hold) error {
+			lose(t, l.client, l.session)
+			await(t, "the loss", h.Done())
 			require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
 			return nil
+		},
+		// The machine has slept for too long, and no timer has told yet.
+		"by the clock, and the work unlocks": func(t *testing.T, l losing, ctx context.Context, h *etcdlock.Hold) error {
+			l.jump()
+			require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
+			return nil
+		},
+		// It is the work's release that finds the key gone, and nothing did before.
+		"by the work's Unlock": func(t *testing.T, l losing, ctx context.Context, h *etcdlock.Hold) error {
+			remove(t, l.client, h.Key())
+			require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
+			return nil
+		},
+		"by the work's Unlock, which is its error": func(t *testing.T, l losing, ctx context.Context, h *etcdlock.Hold) error {
+			remove(t, l.client, h.Key())
+			return h.Unlock(ctx)
+		},
+		"by a transaction": func(t *testing.T, l losing, _ context.Context, h *etcdlock.Hold) error {
+			remove(t, l.client, h.Key())
+			return commit(within(t), h)
+		},
+		"by a transaction, and the work tells the hold's end": func(t *testing.T, l losing, _ context.Context, h *etcdlock.Hold) error {
+			remove(t, l.client, h.Key())
+			_ = commit(within(t), h)
+			return h.Err()
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			cluster, client := newCluster(t)
+			now, jump := clockOf()
+			s := newSession(t, cluster.Client(t), session.WithClock(now))
+			m := etcdlock.NewMutex(s, "orders")
+			for _, l := range []etcdlock.Locker{m, outermost{etcdlock.Reentrant(m)}} {
+				if s.Err() != nil {
+					break // it was the session that was lost
+				}
+				finished := false
+				err := etcdlock.Do(within(t), l, func(ctx context.Context, h *etcdlock.Hold) error {
+					defer func() { finished = true }()
+					return work(t, losing{cluster, client, s, func() { jump(longTTL) }}, ctx, h)
+				})
+				require.True(t, finished, "Do waits for the work")
+				require.ErrorIs(t, err, etcdlock.ErrLost)
+				require.Equal(t, 1, strings.Count(err.Error(), etcdlock.ErrLost.Error()), err)
+			}
 		})
-		require.ErrorIs(t, err, etcdlock.ErrLost)
 	}
-}
-
-func TestTheContextOfTheWorkEndsWithTheLock(t *testing.T) {
-	cluster, client := newCluster(t)
-	m := etcdlock.NewMutex(newSession(t, client), "orders")
-	finished := false
-	before := cluster.Calls("Watch")
-	err := etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
-		awaitWatch(t, cluster, before)
-		remove(t, client, h.Key())
-		await(t, "the context", ctx.Done())
-		require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrLost)
-		finished = true
-		return nil
-	})
-	require.True(t, finished, "Do waits for the work")
-	require.ErrorIs(t, err, etcdlock.ErrLost, "although the work was content")
 }

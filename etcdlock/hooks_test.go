@@ -1,12 +1,10 @@
 package etcdlock_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,9 +13,14 @@ import (
 )
 
 // journal writes down which hooks are called.
-type journal struct{ calls chan string }
+type journal struct {
+	calls  chan string
+	tokens chan etcdlock.Token // of those that wait
+}
 
-func newJournal() *journal { return &journal{make(chan string, 100)} }
+func newJournal() *journal {
+	return &journal{make(chan string, 100), make(chan etcdlock.Token, 100)}
+}
 
 func (j *journal) hooks() *etcdlock.Hooks {
 	note := func(what, name, key string, token etcdlock.Token, err error) {
@@ -30,7 +33,10 @@ func (j *journal) hooks() *etcdlock.Hooks {
 		j.calls <- what + " " + name
 	}
 	return &etcdlock.Hooks{
-		Waiting:  func(w etcdlock.Waiting) { note("waiting", w.Name, w.Key, w.Token, nil) },
+		Waiting: func(w etcdlock.Waiting) {
+			j.tokens <- w.Token
+			note("waiting", w.Name, w.Key, w.Token, nil)
+		},
 		Acquired: func(a etcdlock.Acquired) { note("acquired", a.Name, a.Key, a.Token, nil) },
 		Released: func(r etcdlock.Released) { note("released", r.Name, r.Key, r.Token, r.Err) },
 		Lost:     func(l etcdlock.Lost) { note("lost", l.Name, l.Key, l.Token, l.Err) },
@@ -39,9 +45,10 @@ func (j *journal) hooks() *etcdlock.Hooks {
 
 func (j *journal) next(t *testing.T) string { return await(t, "a hook", j.calls) }
 
+// What a waiter is told of the token is true of the hold.
 func TestHooksFireInTurnAndNoOthersDo(t *testing.T) {
-	cluster, _ := newCluster(t)
-	s := newSession(t, cluster.Client(t))
+	_, client := newCluster(t)
+	s := newSession(t, client)
 	j := newJournal()
 	with := etcdlock.WithHooks(j.hooks())
 	for name, l := range map[string]etcdlock.Locker{
@@ -53,57 +60,44 @@ func TestHooksFireInTurnAndNoOthersDo(t *testing.T) {
 		"f":   anyN(etcdlock.NewStriped(s, "f", 1, with), 1),
 		"g+h": allOf(s, "g", "h").With(with),
 		"i":   outermost{etcdlock.Reentrant(etcdlock.NewMutex(s, "i", with))},
+		"j":   etcdlock.NewSemaphore(s, "j", 1, with),
+		"k":   candidate{etcdlock.NewElection(s, "k", with)},
 	} {
 		h := lock(t, l)
 		require.Equal(t, "acquired "+name, j.next(t))
-		_, err := l.TryLock(within(t))
 		if name == "c" {
-			require.NoError(t, err)
+			unlock(t, tryLock(t, l))
 			require.Equal(t, "acquired c", j.next(t))
+			require.Equal(t, "released c", j.next(t))
 			continue
 		}
-		require.ErrorIs(t, err, etcdlock.ErrBusy)
-		ctx, cancel := context.WithCancel(within(t))
-		waiting := locking(ctx, l)
 		want := "waiting " + name
 		if name == "d" { // the token is that of the slot
 			want = "incomplete " + want
 		}
+		if name != "k" {
+			requireBusy(t, l)
+		}
+		ctx, cancel := context.WithCancel(within(t))
+		waiting := locking(ctx, l)
 		require.Equal(t, want, j.next(t))
+		<-j.tokens
 		cancel()
 		require.ErrorIs(t, await(t, "the waiter", waiting).err, context.Canceled)
+
+		waiting = locking(within(t), l)
+		require.Equal(t, want, j.next(t))
 		unlock(t, h)
+		next := granted(t, waiting)
+		require.ElementsMatch(t, []string{"released " + name, "acquired " + name}, []string{j.next(t), j.next(t)})
+		if token := <-j.tokens; name != "d" {
+			require.Equal(t, next.Token(), token, name)
+		}
 		require.NoError(t, h.Unlock(within(t)))
+		unlock(t, next)
 		require.Equal(t, "released "+name, j.next(t))
 	}
 	require.Empty(t, j.calls)
-}
-
-// What a waiter is told of the token is true of the hold.
-func TestTheTokenOfWaitingIsThatOfTheHoldOrUnknown(t *testing.T) {
-	cluster, _ := newCluster(t)
-	s := newSession(t, cluster.Client(t))
-	waits := make(chan etcdlock.Waiting, 1)
-	with := etcdlock.WithHooks(&etcdlock.Hooks{Waiting: func(w etcdlock.Waiting) { waits <- w }})
-	for name, l := range map[string]etcdlock.Locker{
-		"a mutex":             etcdlock.NewMutex(s, "a", with),
-		"a permit":            etcdlock.NewSemaphore(s, "b", 1, with),
-		"a permit and a slot": etcdlock.NewSemaphore(s, "c", 1, with, etcdlock.WithSlots()),
-		"several":             allOf(s, "d", "e").With(with),
-		"any":                 anyN(etcdlock.NewStriped(s, "f", 2, with), 2),
-	} {
-		h := lock(t, l)
-		waiting := locking(within(t), l)
-		w := await(t, "the hook", waits)
-		unlock(t, h)
-		h = granted(t, waiting)
-		if name == "a permit and a slot" {
-			require.Zero(t, w.Token, name)
-		} else {
-			require.Equal(t, h.Token(), w.Token, name)
-		}
-		unlock(t, h)
-	}
 }
 
 func TestALossIsToldOnceAndTheReleaseAfterItToo(t *testing.T) {
@@ -136,8 +130,7 @@ func TestAReentrantLockTellsOfEachHoldOnce(t *testing.T) {
 	require.Equal(t, "acquired orders", j.next(t))
 	_, inner = enter(ctx, t, r)
 	remove(t, client, outer.Key())
-	_, err := inner.Txn(within(t)).Commit()
-	require.ErrorIs(t, err, etcdlock.ErrLost)
+	require.ErrorIs(t, commit(within(t), inner), etcdlock.ErrLost)
 	require.Equal(t, "lost with an error orders", j.next(t))
 	require.ErrorIs(t, inner.Unlock(within(t)), etcdlock.ErrLost)
 	require.ErrorIs(t, outer.Unlock(within(t)), etcdlock.ErrLost)
@@ -145,42 +138,31 @@ func TestAReentrantLockTellsOfEachHoldOnce(t *testing.T) {
 	require.Empty(t, j.calls)
 }
 
-// pages is a buffer for several goroutines.
-type pages struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
+// lines delivers what is written to it.
+type lines chan string
 
-func (p *pages) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.buffer.Write(b)
-}
-
-func (p *pages) lines() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Split(strings.TrimSpace(p.buffer.String()), "\n")
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
 }
 
 func TestTheLoggerIsToldOfEverythingAtItsLevel(t *testing.T) {
-	_, client := newCluster(t)
-	s := newSession(t, client)
-	var log pages
-	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	m := etcdlock.NewMutex(s, "orders", etcdlock.WithLogger(logger), etcdlock.WithLogger(nil))
+	cluster, client := newCluster(t)
+	log := make(lines, 100)
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	m := newMutex(t, cluster, etcdlock.WithLogger(logger), etcdlock.WithLogger(nil))
 	first := lock(t, m)
-	waiting := locking(within(t), m)
-	awaitTickets(t, client, 2)
+	waiting := queued(t, client, m, 1)
 	unlock(t, first)
 	second := granted(t, waiting)
 	remove(t, client, second.Key())
-	_, err := second.Txn(within(t)).Commit()
-	require.ErrorIs(t, err, etcdlock.ErrLost)
-	require.Eventually(t, func() bool { return strings.Contains(strings.Join(log.lines(), "\n"), "lock lost") }, patience, waitABit)
+	require.ErrorIs(t, commit(within(t), second), etcdlock.ErrLost)
+	var written []string
+	for range 5 {
+		written = append(written, await(t, "a line", log))
+	}
 	require.ErrorIs(t, second.Unlock(within(t)), etcdlock.ErrLost)
-
-	lines := log.lines()
+	all := strings.Join(append(written, await(t, "a line", log)), "")
 	for _, want := range []struct {
 		level, message string
 		hold           *etcdlock.Hold
@@ -189,13 +171,7 @@ func TestTheLoggerIsToldOfEverythingAtItsLevel(t *testing.T) {
 		{"DEBUG", "lock acquired", second}, {"WARN", "lock lost", second}, {"WARN", "lock not released cleanly", second},
 	} {
 		start := fmt.Sprintf("level=%s msg=%q lock=orders token=%d key=%s", want.level, want.message, want.hold.Token(), want.hold.Key())
-		found := 0
-		for _, line := range lines {
-			if strings.Contains(line, start) {
-				found++
-			}
-		}
-		require.Equal(t, 1, found, "%s in %v", start, lines)
+		require.Equal(t, 1, strings.Count(all, start), "%s in %s", start, all)
 	}
-	require.Len(t, lines, 6)
+	require.Empty(t, log)
 }

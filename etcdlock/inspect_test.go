@@ -18,7 +18,6 @@ import (
 )
 
 func TestInspectShowsWhoHoldsAndWhoWaitsInOrder(t *testing.T) {
-	t.Parallel()
 	q := newLine(t)
 	empty, err := etcdlock.Inspect(within(t), q.client, "orders")
 	require.NoError(t, err)
@@ -92,7 +91,6 @@ func TestInspectTellsTheTTLOfEveryPlaceOfALease(t *testing.T) {
 }
 
 func TestInspectAsksAgainForATTLAndDoesWithoutThoseThatAreNotTold(t *testing.T) {
-	t.Parallel()
 	q := newLine(t)
 	of := func(s *session.Session) embedtest.FaultOption {
 		return embedtest.When(func(message any) bool {
@@ -117,7 +115,6 @@ func TestInspectAsksAgainForATTLAndDoesWithoutThoseThatAreNotTold(t *testing.T) 
 }
 
 func TestInspectCountsADowngradedWriterAndItsReaders(t *testing.T) {
-	t.Parallel()
 	q := newLine(t)
 	h := lock(t, q.mine)
 	require.NoError(t, h.Downgrade(within(t)))
@@ -146,13 +143,11 @@ func TestInspectTakesTheOptionsOfEveryKind(t *testing.T) {
 }
 
 func TestInspectKnowsSizesAndWeights(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 5)
-	client := p.cluster.Client(t)
 	one, two := acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 3)
 	other, _ := p.other(t)
 	heavy, light := p.wait(t, other, 2, 2), p.wait(t, p.Semaphore, 1, 3)
-	seen, err := etcdlock.Inspect(within(t), client, "pool")
+	seen, err := etcdlock.Inspect(within(t), p.client, "pool")
 	require.NoError(t, err)
 	require.EqualValues(t, 5, seen.Size)
 	require.Equal(t, 2, seen.Holding)
@@ -167,11 +162,10 @@ func TestInspectKnowsSizesAndWeights(t *testing.T) {
 }
 
 func TestInspectAddsUpWeightsOfAnySize(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, math.MaxInt64)
 	h := acquire(t, p.Semaphore, math.MaxInt64-1)
 	waiting := p.wait(t, p.Semaphore, 5, 1)
-	seen, err := etcdlock.Inspect(within(t), p.cluster.Client(t), "pool")
+	seen, err := etcdlock.Inspect(within(t), p.client, "pool")
 	require.NoError(t, err)
 	require.Len(t, seen.Places, 2)
 	require.Equal(t, 1, seen.Holding)
@@ -181,11 +175,10 @@ func TestInspectAddsUpWeightsOfAnySize(t *testing.T) {
 
 // Who got a permit before cannot be told from who waits.
 func TestInspectCountsThoseThatFitAfterAReduction(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 3)
 	holds := []*etcdlock.Hold{acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 1)}
 	require.NoError(t, p.Resize(within(t), 2))
-	seen, err := etcdlock.Inspect(within(t), p.cluster.Client(t), "pool")
+	seen, err := etcdlock.Inspect(within(t), p.client, "pool")
 	require.NoError(t, err)
 	require.Len(t, seen.Places, 3)
 	require.Equal(t, 2, seen.Holding)
@@ -227,7 +220,6 @@ func TestInspectLooksWhereTheOptionsSay(t *testing.T) {
 }
 
 func TestForceReleaseLetsTheNextInAndNothingElse(t *testing.T) {
-	t.Parallel()
 	q := newLine(t)
 	stuck := lock(t, q.mine)
 	waiting := q.wait(t, q.theirs, 1)
@@ -252,7 +244,6 @@ func TestForceReleaseLetsTheNextInAndNothingElse(t *testing.T) {
 
 // The attempt that removed it was not answered, and the next one finds nothing.
 func TestAForceReleaseWhoseReplyWasLostIsOne(t *testing.T) {
-	t.Parallel()
 	q := newLine(t)
 	stuck := lock(t, q.mine)
 	q.cluster.LoseReply("Txn", embedtest.Once())

@@ -3,12 +3,14 @@ package etcdlock_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -23,134 +25,14 @@ func allOf(s *session.Session, names ...string) *etcdlock.Multi {
 	return etcdlock.NewMulti(s, locks...)
 }
 
-// Scenario M1: each would have the first of its locks and wait for the other's, if they came
-// one by one.
-func TestOppositeOrdersCannotDeadlock(t *testing.T) {
-	cluster, client := newCluster(t)
-	names := []string{"a", "b", "c", "d"}
-	ctx := within(t)
-	var working sync.WaitGroup
-	var inside sync.Map // name to who is there
-	for i := range 4 {
-		s := newSession(t, cluster.Client(t))
-		random := rand.New(rand.NewPCG(uint64(i), 1))
-		working.Go(func() {
-			for range 15 {
-				var mine []string
-				for _, j := range random.Perm(len(names))[:2+random.IntN(2)] {
-					mine = append(mine, names[j])
-				}
-				h, err := allOf(s, mine...).Lock(ctx)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for _, name := range mine {
-					if other, taken := inside.LoadOrStore(name, i); taken {
-						t.Errorf("%v has %s", other, name)
-					}
-				}
-				for _, name := range mine {
-					inside.Delete(name)
-				}
-				if err := h.Unlock(ctx); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	working.Wait()
-	require.Zero(t, tickets(t, client))
-}
-
-// Money is moved between accounts under their two locks, with guarded writes; readers take all
-// accounts, shared. No amount is ever seen on its way.
-func TestTransfersUnderTwoLocksKeepTheSum(t *testing.T) {
-	t.Parallel()
-	const accounts, each = 4, 100
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	ctx := within(t)
-	balance := func(i int) string { return fmt.Sprint("balance/", i) }
-	for i := range accounts {
-		_, err := client.Put(ctx, balance(i), fmt.Sprint(each))
-		require.NoError(t, err)
-	}
-	read := func(i int) (amount int, err error) {
-		answer, err := client.Get(ctx, balance(i))
-		if err == nil {
-			_, err = fmt.Sscan(string(answer.Kvs[0].Value), &amount)
-		}
-		return amount, err
-	}
-	transfer := func(s *session.Session, from, to, amount int) error {
-		return etcdlock.Do(ctx, allOf(s, balance(from), balance(to)), func(ctx context.Context, h *etcdlock.Hold) error {
-			for i, change := range map[int]int{from: -amount, to: amount} { // two writes, not one
-				old, err := read(i)
-				if err != nil {
-					return err
-				}
-				if _, err := h.Txn(ctx).Then(clientv3.OpPut(balance(i), fmt.Sprint(old+change))).Commit(); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	count := func(s *session.Session) (sum int, err error) {
-		var all []etcdlock.Lockable
-		for i := range accounts {
-			all = append(all, etcdlock.NewRWMutex(s, balance(i)).RLocker())
-		}
-		err = etcdlock.Do(ctx, etcdlock.NewMulti(s, all...), func(context.Context, *etcdlock.Hold) error {
-			for i := range accounts {
-				amount, err := read(i)
-				if err != nil {
-					return err
-				}
-				sum += amount
-			}
-			return nil
-		})
-		return sum, err
-	}
-	var working sync.WaitGroup
-	for i := range 4 {
-		s := newSession(t, cluster.Client(t))
-		random := rand.New(rand.NewPCG(uint64(i), 2))
-		working.Go(func() {
-			for range 12 {
-				pair := random.Perm(accounts)
-				if err := transfer(s, pair[0], pair[1], 1+random.IntN(9)); err != nil {
-					t.Error(err)
-				}
-				if sum, err := count(s); err != nil || sum != accounts*each {
-					t.Errorf("sum %d, %v", sum, err)
-				}
-			}
-		})
-	}
-	working.Wait()
-	require.Zero(t, tickets(t, client))
-}
-
-// Scenario M2.
+// Scenario M2. That a wait that ends leaves nothing is in the conformance suite.
 func TestWhatIsPartlyTakenIsNotTakenAtAll(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	mine, theirs := newSession(t, cluster.Client(t)), newSession(t, cluster.Client(t))
-	client := cluster.Client(t)
-	b := lock(t, etcdlock.NewMutex(theirs, "b"))
+	cluster, client := newCluster(t)
+	mine := newSession(t, cluster.Client(t))
+	b := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "b"))
 	before := cluster.AppliedIndex()
 	requireBusy(t, allOf(mine, "a", "b", "c"))
 	require.Equal(t, before, cluster.AppliedIndex())
-
-	ctx, cancel := context.WithCancel(within(t))
-	waiting := locking(ctx, allOf(mine, "a", "b", "c"))
-	awaitTickets(t, client, 4)
-	cancel()
-	require.ErrorIs(t, await(t, "the one who gives up", waiting).err, context.Canceled)
-	awaitTickets(t, client, 1)
 
 	// Somebody's key of another kind is in the place of a ticket of ours.
 	_, err := client.Put(within(t), fmt.Sprintf("etcdlock/d/x%x-0", int64(mine.Lease())), "")
@@ -164,14 +46,11 @@ func TestWhatIsPartlyTakenIsNotTakenAtAll(t *testing.T) {
 func TestAMultiHoldsEveryPartAtOneRevision(t *testing.T) {
 	cluster, client := newCluster(t)
 	s, theirs := newSession(t, cluster.Client(t)), newSession(t, cluster.Client(t))
-	h, err := etcdlock.NewMulti(s, etcdlock.NewMutex(s, "a"), etcdlock.NewRWMutex(s, "b"),
-		etcdlock.NewRWMutex(s, "c").RLocker(), etcdlock.NewStriped(s, "d", 3).Stripe(1)).TryLock(within(t))
-	require.NoError(t, err)
+	h := tryLock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "a"), etcdlock.NewRWMutex(s, "b"),
+		etcdlock.NewRWMutex(s, "c").RLocker(), etcdlock.NewStriped(s, "d", 3).Stripe(1)))
 	require.False(t, h.Shared())
 	for _, key := range keysOf(h) {
-		answer, err := client.Get(within(t), key)
-		require.NoError(t, err)
-		require.EqualValues(t, h.Token(), answer.Kvs[0].CreateRevision)
+		require.Equal(t, h.Token(), createdAt(t, client, key))
 	}
 	for _, name := range []string{"a", "b", "c", "d/1"} {
 		require.NoError(t, etcdlock.RequireHeld(h.Context(), name))
@@ -180,15 +59,13 @@ func TestAMultiHoldsEveryPartAtOneRevision(t *testing.T) {
 	for _, name := range []string{"d", "d/0", h.Name()} {
 		require.ErrorIs(t, etcdlock.RequireHeld(h.Context(), name), etcdlock.ErrNotHeld)
 	}
-	reader, err := etcdlock.NewRWMutex(theirs, "c").TryRLock(within(t))
-	require.NoError(t, err, "that part is shared")
-	unlockAll(t, h, reader)
+	unlockAll(t, h, tryLock(t, etcdlock.NewRWMutex(theirs, "c").RLocker())) // that part is shared
 }
 
 func TestANameGivenTwiceIsTakenOnceAndExclusivelyIfEitherIs(t *testing.T) {
 	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
-	other := etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "a")
+	other := etcdlock.NewRWMutex(newSession(t, cluster.Client(t)), "a").RLocker()
 	writer, reader := etcdlock.NewRWMutex(s, "a"), etcdlock.NewRWMutex(s, "a").RLocker()
 	for _, c := range []struct {
 		locks []etcdlock.Lockable
@@ -204,12 +81,10 @@ func TestANameGivenTwiceIsTakenOnceAndExclusivelyIfEitherIs(t *testing.T) {
 		require.Equal(t, "a", m.Name())
 		h := lock(t, m)
 		require.Equal(t, 1, tickets(t, client))
-		r, err := other.TryRLock(within(t))
 		if c.alone {
-			require.ErrorIs(t, err, etcdlock.ErrBusy)
+			requireBusy(t, other)
 		} else {
-			require.NoError(t, err)
-			unlock(t, r)
+			unlock(t, tryLock(t, other))
 		}
 		unlock(t, h)
 	}
@@ -235,4 +110,141 @@ func TestWithAddsToTheOptionsOfAMulti(t *testing.T) {
 	requireBusy(t, withTwo, "the minimum is not over")
 	require.Empty(t, one.calls)
 	require.Empty(t, two.calls)
+}
+
+func TestMoreNamesThanATransactionCarriesAreRefused(t *testing.T) {
+	cluster, client := newCluster(t)
+	s := newSession(t, client)
+	before := cluster.AppliedIndex()
+	for _, call := range bothCalls(manyOf(s, 129)) {
+		_, err := call(within(t))
+		var typed *etcdlock.TooManyError
+		require.ErrorAs(t, err, &typed)
+		require.Equal(t, etcdlock.TooManyError{Places: 129, Limit: 127}, *typed)
+	}
+	require.Equal(t, before, cluster.AppliedIndex())
+
+	most := manyOf(s, 127)
+	for _, call := range bothCalls(most) {
+		h, err := call(within(t))
+		require.NoError(t, err)
+		require.Equal(t, 127, tickets(t, client))
+		unlock(t, h)
+	}
+	one := lock(t, etcdlock.NewMutex(s, "n77"))
+	requireBusy(t, most)
+	waiting := locking(within(t), most)
+	awaitTickets(t, client, 128)
+	unlock(t, one)
+	unlock(t, granted(t, waiting))
+}
+
+// puts returns n operations.
+func puts(n int) (ops []clientv3.Op) {
+	for i := range n {
+		ops = append(ops, clientv3.OpPut(fmt.Sprint("data/", i), "written"))
+	}
+	return ops
+}
+
+// manyOf returns a lock of n names.
+func manyOf(s *session.Session, n int) *etcdlock.Multi {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	return allOf(s, names...)
+}
+
+func TestTransactionsOfTheLargestMultiCarryAsMuchAsOthers(t *testing.T) {
+	for limit, opts := range map[int][]embedtest.Option{
+		128: nil,
+		8:   {embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxTxnOps = 8 })},
+	} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			_, client := newCluster(t, opts...)
+			s := newSession(t, client)
+			written, missing := clientv3.Compare(clientv3.Version("data/0"), ">", 0), clientv3.Compare(clientv3.Version("data/0"), "=", 0)
+
+			h := lock(t, manyOf(s, limit-1))
+			answer, err := h.Txn(within(t)).Then(puts(limit)...).Commit()
+			require.NoError(t, err)
+			require.True(t, answer.Succeeded)
+			require.Len(t, answer.Responses, limit)
+			answer, err = h.Txn(within(t)).If(written).Then(puts(limit)...).Commit()
+			require.NoError(t, err)
+			require.True(t, answer.Succeeded)
+			answer, err = h.Txn(within(t)).If(missing).Then(puts(limit)...).Commit()
+			require.NoError(t, err)
+			require.False(t, answer.Succeeded)
+			require.Empty(t, answer.Responses)
+			_, err = h.Txn(within(t)).If(written, missing).Then(puts(1)...).Commit()
+			require.ErrorIs(t, err, rpctypes.ErrTooManyOps)
+			require.ErrorContains(t, err, fmt.Sprintf("%d comparisons guard the lock", limit-1))
+			unlock(t, h)
+
+			h = lock(t, manyOf(s, limit/2))
+			answer, err = h.Txn(within(t)).If(missing).Then(puts(1)...).Else(puts(limit / 2)...).Commit()
+			require.NoError(t, err)
+			require.False(t, answer.Succeeded)
+			require.Len(t, answer.Responses, limit/2)
+			unlock(t, h)
+		})
+	}
+}
+
+// Whichever part is gone, whatever the comparisons.
+func TestATransactionOfAMultiThatLacksAPartTakesNoEffect(t *testing.T) {
+	_, client := newCluster(t)
+	s := newSession(t, client)
+	holds, fails := clientv3.Compare(clientv3.Version("data/0"), "=", 0), clientv3.Compare(clientv3.Version("data/0"), "=", 7)
+	for i, prepare := range []func(clientv3.Txn) clientv3.Txn{
+		func(txn clientv3.Txn) clientv3.Txn { return txn },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.Then(puts(1)...) },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.If(holds).Then(puts(1)...) },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.If(fails).Then(puts(1)...) },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.If(holds).Then(puts(1)...).Else(puts(1)...) },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.If(fails).Then(puts(1)...).Else(puts(1)...) },
+		func(txn clientv3.Txn) clientv3.Txn { return txn.Else(puts(1)...) },
+	} {
+		h := lock(t, manyOf(s, 3))
+		guards := h.Guards()
+		gone := string(guards[i%3].KeyBytes())
+		remove(t, client, gone)
+		_, err := prepare(h.Txn(within(t))).Commit()
+		require.ErrorIs(t, err, etcdlock.ErrLost)
+		require.ErrorContains(t, err, gone)
+		require.Error(t, h.Err())
+		require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+		awaitTickets(t, client, 0)
+	}
+	require.Empty(t, keysAt(t, client, "data/"))
+}
+
+// An interceptor of the client may wrap what etcd says.
+func TestALowerLimitIsRecognizedBehindAnInterceptor(t *testing.T) {
+	cluster, _ := newCluster(t, embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxTxnOps = 8 }))
+	wrap := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if err := invoke(ctx, method, request, reply, conn, opts...); err != nil {
+			return fmt.Errorf("traced: %w", err)
+		}
+		return nil
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(wrap)}})
+	require.NoError(t, err)
+	defer client.Close()
+	s := newSession(t, client)
+	var readers []etcdlock.Lockable
+	for i := range 7 {
+		readers = append(readers, etcdlock.NewRWMutex(s, fmt.Sprint("r", i)).RLocker())
+	}
+	for _, m := range []*etcdlock.Multi{manyOf(s, 7), etcdlock.NewMulti(s, readers...)} {
+		unlock(t, tryLock(t, m))
+		h := lock(t, m)
+		_, err := h.Txn(within(t)).If(clientv3.Compare(clientv3.Version("a"), "=", 0), clientv3.Compare(clientv3.Version("b"), "=", 0)).Then(puts(1)...).Commit()
+		require.ErrorContains(t, err, "7 comparisons guard the lock")
+		require.NotErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
+		unlock(t, h)
+	}
 }

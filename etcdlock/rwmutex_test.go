@@ -18,11 +18,12 @@ type line struct {
 	mine, theirs *etcdlock.RWMutex
 }
 
+// newLine is for a test that runs beside others.
 func newLine(t *testing.T) *line {
 	t.Helper()
-	c := embedtest.Start(t)
+	c, client := newCluster(t)
 	return &line{
-		cluster: c, client: c.Client(t),
+		cluster: c, client: client,
 		mine:   etcdlock.NewRWMutex(newSession(t, c.Client(t)), "orders"),
 		theirs: etcdlock.NewRWMutex(newSession(t, c.Client(t)), "orders"),
 	}
@@ -31,68 +32,38 @@ func newLine(t *testing.T) *line {
 // wait puts one in line behind n others.
 func (q *line) wait(t *testing.T, l etcdlock.Locker, n int) <-chan result {
 	t.Helper()
-	awaitTickets(t, q.client, n)
-	waiting := locking(within(t), l)
-	awaitTickets(t, q.client, n+1)
-	return waiting
+	return queued(t, q.client, l, n)
 }
 
 func TestReadersShareAndWritersDoNot(t *testing.T) {
-	t.Parallel()
 	q := newLine(t)
 	one, two := lock(t, q.mine.RLocker()), lock(t, q.theirs.RLocker())
 	three, err := q.mine.TryRLock(within(t))
 	require.NoError(t, err)
 	require.True(t, one.Shared())
-	for _, m := range []*etcdlock.RWMutex{q.mine, q.theirs} {
-		requireBusy(t, m)
+	for _, h := range []*etcdlock.Hold{one, two, three} {
+		requireBusy(t, q.mine, "one reader is enough")
+		requireBusy(t, q.theirs, "one reader is enough")
+		unlock(t, h)
 	}
-	unlockAll(t, one, two)
-	requireBusy(t, q.mine, "one reader is enough")
-	unlock(t, three)
 
 	writer := tryLock(t, q.mine)
 	require.False(t, writer.Shared())
-	_, err = q.theirs.TryRLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
+	requireBusy(t, q.theirs.RLocker())
 	requireBusy(t, q.theirs)
 	unlock(t, writer)
 	require.Zero(t, tickets(t, q.client))
 }
 
-// Scenario M3: readers keep coming, each before the one before it has left.
-func TestAWriterBehindAStreamOfReadersIsServedInItsTurn(t *testing.T) {
-	t.Parallel()
-	q := newLine(t)
-	reader := lock(t, q.mine.RLocker())
-	writer := q.wait(t, q.theirs, 1)
-	var late []<-chan result
-	for i := range 4 {
-		late = append(late, q.wait(t, q.mine.RLocker(), 2+i))
-		_, err := q.mine.TryRLock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrBusy, "a writer waits")
-	}
-	requireWaiting(t, writer)
-	unlock(t, reader)
-	w := granted(t, writer)
-	for _, r := range late {
-		requireWaiting(t, r)
-	}
-	unlock(t, w)
-	var holds []*etcdlock.Hold
-	for _, r := range late { // together
-		holds = append(holds, granted(t, r))
-	}
-	unlockAll(t, holds...)
-}
-
+// Scenario M3: a writer waits for every reader that came before it, and for none that came after it. A Mutex of
+// the name is a writer.
 func TestReadersAndWritersAreServedInOrder(t *testing.T) {
-	t.Parallel()
 	q := newLine(t)
-	current := []*etcdlock.Hold{lock(t, q.mine)}
+	m := etcdlock.NewMutex(newSession(t, q.cluster.Client(t)), "orders")
+	current := []*etcdlock.Hold{lock(t, m)}
 	// Each run of readers is one turn.
 	turns := [][]etcdlock.Locker{
-		{q.mine.RLocker(), q.theirs.RLocker()}, {q.theirs}, {q.mine}, {q.mine.RLocker()}, {q.theirs},
+		{q.mine.RLocker(), q.theirs.RLocker()}, {q.theirs}, {m}, {q.mine.RLocker()}, {q.theirs},
 		{q.theirs.RLocker(), q.theirs.RLocker(), q.mine.RLocker()},
 	}
 	var waiting [][]<-chan result
@@ -107,7 +78,10 @@ func TestReadersAndWritersAreServedInOrder(t *testing.T) {
 	}
 	var last etcdlock.Token
 	for i, turn := range waiting {
-		unlockAll(t, current...)
+		for _, h := range current {
+			requireWaiting(t, turn...)
+			unlock(t, h)
+		}
 		current = nil
 		for _, w := range turn {
 			h := granted(t, w)
@@ -116,88 +90,38 @@ func TestReadersAndWritersAreServedInOrder(t *testing.T) {
 			current = append(current, h)
 		}
 		for _, later := range waiting[i+1:] {
-			for _, w := range later {
-				requireWaiting(t, w)
-			}
+			requireWaiting(t, later...)
+			requireBusy(t, q.mine.RLocker(), "a writer waits")
 		}
 	}
 	unlockAll(t, current...)
 	require.Zero(t, tickets(t, q.client))
 }
 
-// The last of several readers lets the writer in, whichever it is.
-func TestAWriterWaitsForEveryReader(t *testing.T) {
-	t.Parallel()
-	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
-		q := newLine(t)
-		var readers []*etcdlock.Hold
-		for range 3 {
-			readers = append(readers, lock(t, q.mine.RLocker()))
-		}
-		writer := q.wait(t, q.theirs, 3)
-		for _, i := range order {
-			requireWaiting(t, writer)
-			unlock(t, readers[i])
-		}
-		unlock(t, granted(t, writer))
-	}
-}
-
-func TestAMutexOfTheNameIsTheExclusiveSide(t *testing.T) {
-	t.Parallel()
-	q := newLine(t)
-	m := etcdlock.NewMutex(newSession(t, q.cluster.Client(t)), "orders")
-	h := lock(t, m)
-	_, err := q.mine.TryRLock(within(t))
-	require.ErrorIs(t, err, etcdlock.ErrBusy)
-	reader := q.wait(t, q.mine.RLocker(), 1)
-	again := q.wait(t, m, 2)
-	unlock(t, h)
-	r := granted(t, reader)
-	requireBusy(t, m)
-	requireWaiting(t, again)
-	unlock(t, r)
-	unlock(t, granted(t, again))
-}
-
-func TestAReaderElsewhereMayWriteHere(t *testing.T) {
-	t.Parallel()
-	for what, clients := range elsewhere(t) {
-		reader := lock(t, etcdlock.NewRWMutex(newSession(t, clients[0]), "orders").RLocker())
-		s := newSession(t, clients[1])
-		m := etcdlock.NewRWMutex(s, "orders")
-		for _, l := range []etcdlock.Locker{m, etcdlock.NewMulti(s, m, etcdlock.NewMutex(s, "other"))} {
-			h, err := l.Lock(reader.Context())
-			require.NoError(t, err, what)
-			unlock(t, h)
-			h, err = l.TryLock(reader.Context())
-			require.NoError(t, err, what)
-			unlock(t, h)
-		}
-		unlock(t, reader)
-	}
-}
-
+// It would wait for itself, and two of them for each other for ever.
 func TestAReaderCannotBecomeAWriter(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	s := newSession(t, cluster.Client(t))
-	mine, theirs := etcdlock.NewRWMutex(s, "orders"), etcdlock.NewRWMutex(s, "orders")
-	downgraded := lock(t, mine)
+	cluster, client := newCluster(t)
+	s := newSession(t, client)
+	mine, mutex := etcdlock.NewRWMutex(s, "orders"), etcdlock.NewMutex(s, "orders")
+	writers := []etcdlock.Locker{
+		mine, etcdlock.NewRWMutex(s, "orders"), etcdlock.NewMulti(s, mine),
+		outermost{etcdlock.Reentrant(mine)}, outermost{etcdlock.Reentrant(mutex)},
+	}
+	downgraded := lock(t, mutex)
 	require.NoError(t, downgraded.Downgrade(within(t)))
 	readers := map[string]*etcdlock.Hold{
 		"reader":           lock(t, mine.RLocker()),
 		"downgraded":       downgraded,
-		"part of a set":    lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "other"), theirs.RLocker())),
-		"a set of its own": lock(t, etcdlock.NewMulti(s, theirs.RLocker())),
+		"part of a set":    lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "other"), mine.RLocker())),
+		"a set of its own": lock(t, etcdlock.NewMulti(s, mine.RLocker())),
 	}
 	before := cluster.AppliedIndex()
 	refuse := func(what string, ctx context.Context) {
-		for _, m := range []etcdlock.Locker{mine, theirs, etcdlock.NewMulti(s, mine)} {
-			_, err := m.Lock(ctx)
-			require.ErrorIs(t, err, etcdlock.ErrUpgrade, what)
-			_, err = m.TryLock(ctx)
-			require.ErrorIs(t, err, etcdlock.ErrUpgrade, what)
+		for _, w := range writers {
+			for _, call := range bothCalls(w) {
+				_, err := call(ctx)
+				require.ErrorIs(t, err, etcdlock.ErrUpgrade, what)
+			}
 		}
 	}
 	for what, h := range readers {
@@ -218,7 +142,97 @@ func TestAReaderCannotBecomeAWriter(t *testing.T) {
 	for _, h := range readers {
 		unlock(t, h)
 	}
-	writer, err := mine.TryLock(context.WithoutCancel(readers["reader"].Context()))
-	require.NoError(t, err, "it does not read any more")
-	unlock(t, writer)
+	for _, w := range writers {
+		h, err := w.TryLock(context.WithoutCancel(readers["reader"].Context()))
+		require.NoError(t, err, "it does not read any more")
+		unlock(t, h)
+	}
+}
+
+func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
+	q := newLine(t)
+	h := lock(t, q.mine)
+	token, key := h.Token(), h.Key()
+	near := q.wait(t, q.theirs.RLocker(), 1)
+	next := q.wait(t, q.mine.RLocker(), 2)
+	writer := q.wait(t, q.theirs, 3)
+	far := q.wait(t, q.theirs.RLocker(), 4)
+	before := q.cluster.AppliedIndex()
+	require.NoError(t, h.Downgrade(within(t)))
+	require.Equal(t, before+1, q.cluster.AppliedIndex(), "one raft entry, so there is no gap")
+	first, second := granted(t, near), granted(t, next)
+	require.Equal(t, token, h.Token())
+	require.Equal(t, key, h.Key())
+	require.True(t, h.Shared())
+	require.NoError(t, h.Err())
+	_, err := h.Txn(within(t)).Commit()
+	require.NoError(t, err)
+	requireWaiting(t, writer, far)
+
+	unlockAll(t, first, second)
+	requireWaiting(t, writer)
+	unlock(t, h)
+	w := granted(t, writer)
+	requireWaiting(t, far)
+	unlock(t, w)
+	unlock(t, granted(t, far))
+	require.Zero(t, tickets(t, q.client))
+}
+
+// The hold of a Mutex of the name can be downgraded as well.
+func TestNewReadersShareWithADowngradedWriter(t *testing.T) {
+	q := newLine(t)
+	h := lock(t, etcdlock.NewMutex(newSession(t, q.cluster.Client(t)), "orders"))
+	require.NoError(t, h.Downgrade(within(t)))
+	before := q.cluster.AppliedIndex()
+	require.NoError(t, h.Downgrade(within(t)), "the second does nothing")
+	require.Equal(t, before, q.cluster.AppliedIndex())
+	requireBusy(t, q.theirs)
+	one, two := lock(t, q.theirs.RLocker()), tryLock(t, q.mine.RLocker())
+	unlock(t, h)
+	requireBusy(t, q.theirs, "they read on without it")
+	unlockAll(t, one, two)
+}
+
+func TestDowngradeAfterALossSaysSoAndCreatesNothing(t *testing.T) {
+	q := newLine(t)
+	h := lock(t, q.mine)
+	remove(t, q.client, h.Key())
+	require.NoError(t, h.Err(), "it has not noticed")
+	for range 2 {
+		require.ErrorIs(t, h.Downgrade(within(t)), etcdlock.ErrLost)
+		require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
+		require.False(t, h.Shared())
+	}
+	require.Zero(t, tickets(t, q.client))
+
+	released := lock(t, q.mine)
+	unlock(t, released)
+	require.ErrorIs(t, released.Downgrade(within(t)), etcdlock.ErrUnlocked)
+	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+}
+
+func TestOnlyTheHoldOfASingleWriterCanBeDowngraded(t *testing.T) {
+	cluster, client := newCluster(t)
+	s := newSession(t, client)
+	reader := lock(t, etcdlock.NewRWMutex(s, "reader").RLocker())
+	require.NoError(t, reader.Downgrade(within(t)), "it is what it is to become")
+	holds := []*etcdlock.Hold{
+		lock(t, outermost{etcdlock.Reentrant(etcdlock.NewMutex(s, "reentrant"))}),
+		lock(t, anyN(etcdlock.NewStriped(s, "stripes", 3), 2)),
+		lock(t, etcdlock.NewMutex(s, "handed on", etcdlock.WithLocalHandover(aLongTime, 10))),
+		lock(t, etcdlock.NewMutex(s, "kept", etcdlock.WithRetention(aLongTime))),
+		lock(t, etcdlock.NewSemaphore(s, "permits", 1)),
+		lock(t, etcdlock.NewSemaphore(s, "slots", 1, etcdlock.WithSlots())),
+		lock(t, allOf(s, "a", "b")),
+	}
+	before := cluster.AppliedIndex()
+	for _, h := range holds {
+		require.False(t, h.Shared(), h.Name())
+		require.ErrorContains(t, h.Downgrade(within(t)), "only the hold of a single Mutex or RWMutex", h.Name())
+		require.NoError(t, h.Err())
+		require.False(t, h.Shared(), h.Name())
+	}
+	require.Equal(t, before, cluster.AppliedIndex())
+	unlockAll(t, append(holds, reader)...)
 }

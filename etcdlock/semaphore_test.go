@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -20,20 +21,23 @@ type weighted struct {
 	n int64
 }
 
-func (w weighted) Lock(ctx context.Context) (*etcdlock.Hold, error) { return w.Acquire(ctx, w.n) }
+func (w weighted) Lock(ctx context.Context) (*etcdlock.Hold, error)    { return w.Acquire(ctx, w.n) }
+func (w weighted) TryLock(ctx context.Context) (*etcdlock.Hold, error) { return w.TryAcquire(ctx, w.n) }
 
 // pool is the semaphore "pool" in a cluster of its own.
 type pool struct {
 	cluster *embedtest.Cluster
+	client  *clientv3.Client
 	*etcdlock.Semaphore
 
 	size int64
 }
 
+// newPool is for a test that runs beside others.
 func newPool(t *testing.T, size int64, opts ...etcdlock.Option) *pool {
 	t.Helper()
-	c := embedtest.Start(t)
-	return &pool{c, etcdlock.NewSemaphore(newSession(t, c.Client(t)), "pool", size, opts...), size}
+	cluster, client := newCluster(t)
+	return &pool{cluster, client, etcdlock.NewSemaphore(newSession(t, cluster.Client(t)), "pool", size, opts...), size}
 }
 
 // other is the same on a session of its own.
@@ -46,12 +50,8 @@ func (p *pool) other(t *testing.T, opts ...etcdlock.Option) (*etcdlock.Semaphore
 // wait puts one who wants n permits in line behind others.
 func (p *pool) wait(t *testing.T, s *etcdlock.Semaphore, n int64, behind int) <-chan result {
 	t.Helper()
-	client := p.cluster.Client(t)
 	const record = 1 // the size
-	awaitTickets(t, client, behind+record)
-	waiting := locking(within(t), weighted{s, n})
-	awaitTickets(t, client, behind+1+record)
-	return waiting
+	return queued(t, p.client, weighted{s, n}, behind+record)
 }
 
 func acquire(t *testing.T, s *etcdlock.Semaphore, n int64) *etcdlock.Hold {
@@ -59,49 +59,36 @@ func acquire(t *testing.T, s *etcdlock.Semaphore, n int64) *etcdlock.Hold {
 	return lock(t, weighted{s, n})
 }
 
+// requireSizeError requires that the lock is refused, with both numbers.
+func requireSizeError(t *testing.T, l etcdlock.Locker, want etcdlock.SizeError) {
+	t.Helper()
+	for _, call := range bothCalls(l) {
+		_, err := call(within(t))
+		var wrong *etcdlock.SizeError
+		require.ErrorAs(t, err, &wrong)
+		require.Equal(t, want, *wrong)
+		require.ErrorContains(t, err, "pool")
+	}
+}
+
 func TestASizeThatIsNotTheAgreedOneIsRefusedWithBoth(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 3)
+	s := newSession(t, p.cluster.Client(t))
 	for range 2 { // while held, and when nobody is there any more
 		h := acquire(t, p.Semaphore, 1)
 		for _, size := range []int64{2, 4} {
-			other := etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", size)
-			for _, call := range []func(context.Context) (*etcdlock.Hold, error){other.Lock, other.TryLock} {
-				_, err := call(within(t))
-				var wrong *etcdlock.SizeError
-				require.ErrorAs(t, err, &wrong)
-				require.Equal(t, etcdlock.SizeError{Asked: size, Agreed: 3}, *wrong)
-				require.ErrorContains(t, err, "pool")
-			}
+			requireSizeError(t, etcdlock.NewSemaphore(s, "pool", size), etcdlock.SizeError{Asked: size, Agreed: 3})
+		}
+		for _, n := range []int64{-1, 0, 4, math.MaxInt64} {
+			requireSizeError(t, weighted{p.Semaphore, n}, etcdlock.SizeError{Asked: n, Agreed: 3, Weight: true})
 		}
 		unlock(t, h)
-		requireNothingLeft(t, p.cluster.Client(t))
+		requireNothingLeft(t, p.client)
 	}
 }
 
-func TestMorePermitsThanThereAreAreRefused(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, 3)
-	before := acquire(t, p.Semaphore, 1)
-	for _, n := range []int64{-1, 0, 4, math.MaxInt64} {
-		for _, call := range []func(context.Context, int64) (*etcdlock.Hold, error){p.Acquire, p.TryAcquire} {
-			_, err := call(within(t), n)
-			var wrong *etcdlock.SizeError
-			require.ErrorAs(t, err, &wrong, n)
-			require.Equal(t, etcdlock.SizeError{Asked: n, Agreed: 3, Weight: true}, *wrong)
-		}
-	}
-	unlock(t, before)
-	requireNothingLeft(t, p.cluster.Client(t))
-	for _, size := range []int64{0, -1} {
-		require.Panics(t, func() { etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", size) })
-		require.Panics(t, func() { _ = p.Resize(within(t), size) })
-	}
-}
-
-// Scenario M4: the heavy one is not overtaken by light ones that would fit.
+// Scenarios M4 and M5: the heavy one is not overtaken by light ones that would fit.
 func TestAHeavyRequestBehindLightOnesIsServedInItsTurn(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 4)
 	one, two := acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 2)
 	other, _ := p.other(t)
@@ -109,8 +96,7 @@ func TestAHeavyRequestBehindLightOnesIsServedInItsTurn(t *testing.T) {
 	light := p.wait(t, p.Semaphore, 1, 3)
 	requireBusy(t, other, "a permit is free, but not for those who come late")
 	unlock(t, two)
-	requireWaiting(t, heavy)
-	requireWaiting(t, light)
+	requireWaiting(t, heavy, light)
 	unlock(t, one)
 	h := granted(t, heavy)
 	requireWaiting(t, light)
@@ -118,53 +104,7 @@ func TestAHeavyRequestBehindLightOnesIsServedInItsTurn(t *testing.T) {
 	unlock(t, granted(t, light))
 }
 
-// Scenario M5: those in front of it keep theirs.
-func TestAPermitThatIsReturnedGoesToTheNextInLineWhoeverReturnsIt(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, 3)
-	other, _ := p.other(t)
-	for returned := range 3 {
-		holds := []*etcdlock.Hold{acquire(t, p.Semaphore, 1), acquire(t, other, 1), acquire(t, p.Semaphore, 1)}
-		first := p.wait(t, other, 1, 3)
-		second := p.wait(t, p.Semaphore, 1, 4)
-		unlock(t, holds[returned])
-		h := granted(t, first)
-		requireWaiting(t, second)
-		unlock(t, h)
-		unlock(t, granted(t, second))
-		unlockAll(t, holds...)
-	}
-}
-
-// Scenario M6.
-func TestThePermitsOfACrashedHolderComeBack(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, 3)
-	victim, s := p.other(t)
-	lost := acquire(t, victim, 2)
-	kept := acquire(t, p.Semaphore, 1)
-	waiting := p.wait(t, p.Semaphore, 2, 2)
-	revoke(t, p.cluster.Client(t), s)
-	h := granted(t, waiting)
-	require.NoError(t, kept.Err())
-	unlockAll(t, h, kept)
-	require.Error(t, lost.Unlock(within(t)))
-}
-
-func TestAMutexOfTheNameTakesAllPermits(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, 3)
-	h := acquire(t, p.Semaphore, 1)
-	m := etcdlock.NewMutex(newSession(t, p.cluster.Client(t)), "pool")
-	requireBusy(t, m)
-	unlock(t, h)
-	all := tryLock(t, m)
-	requireBusy(t, p)
-	unlock(t, all)
-}
-
 func TestMorePermitsGoToThoseWhoWaitAtOnce(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 1)
 	other, _ := p.other(t)
 	h := acquire(t, p.Semaphore, 1)
@@ -179,22 +119,17 @@ func TestMorePermitsGoToThoseWhoWaitAtOnce(t *testing.T) {
 
 	unlock(t, acquire(t, p.Semaphore, 3)) // who goes by a replaced size goes by the new one
 	stranger := etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", 2)
-	_, err := stranger.Lock(within(t))
-	var wrong *etcdlock.SizeError
-	require.ErrorAs(t, err, &wrong)
-	require.EqualValues(t, 3, wrong.Agreed)
+	requireSizeError(t, stranger, etcdlock.SizeError{Asked: 2, Agreed: 3})
 }
 
 func TestFewerPermitsTakeNoneAwayAndGrantNoneUntilEnoughAreBack(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 4)
 	var holds []*etcdlock.Hold
 	for range 4 {
 		holds = append(holds, acquire(t, p.Semaphore, 1))
 	}
 	other, _ := p.other(t)
-	heavy := p.wait(t, other, 3, 4)
-	light := p.wait(t, other, 1, 5)
+	heavy, light := p.wait(t, other, 3, 4), p.wait(t, other, 1, 5)
 	require.NoError(t, p.Resize(within(t), 2))
 	var wrong *etcdlock.SizeError
 	require.ErrorAs(t, await(t, "the one who asks for too much", heavy).err, &wrong)
@@ -214,7 +149,6 @@ func TestFewerPermitsTakeNoneAwayAndGrantNoneUntilEnoughAreBack(t *testing.T) {
 }
 
 func TestSizesTellsEveryChange(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 2)
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
@@ -239,15 +173,10 @@ func TestSizesTellsEveryChange(t *testing.T) {
 	cancel()
 	await(t, "the end", over)
 	require.Empty(t, sizes, "acquisitions are no changes")
-}
 
-func TestAnErrorOfSizesHasTheNameOfTheSemaphore(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, 2)
 	defer p.cluster.Refuse("Range", rpctypes.ErrPermissionDenied).Heal()
 	var refusal error
-	for _, err := range p.Sizes(within(t)) {
-		refusal = err
+	for _, refusal = range p.Sizes(within(t)) {
 		break
 	}
 	var typed *etcdlock.Error
@@ -257,8 +186,7 @@ func TestAnErrorOfSizesHasTheNameOfTheSemaphore(t *testing.T) {
 }
 
 func TestASemaphoreCanBeForgotten(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := newCluster(t)
 	s := etcdlock.NewSemaphore(newSession(t, client), "pool", 2)
 	h := lock(t, s)
 	require.ErrorIs(t, s.Forget(within(t)), etcdlock.ErrBusy)
@@ -266,7 +194,4 @@ func TestASemaphoreCanBeForgotten(t *testing.T) {
 	require.NoError(t, s.Forget(within(t)))
 	require.Zero(t, tickets(t, client))
 	require.ErrorIs(t, etcdlock.NewSemaphore(newSession(t, client), "", 2).Forget(within(t)), etcdlock.ErrInvalidName)
-	require.PanicsWithValue(t, "etcdlock: AtPrefix is not for a Semaphore", func() {
-		etcdlock.NewSemaphore(newSession(t, client), "pool", 2, etcdlock.AtPrefix())
-	})
 }

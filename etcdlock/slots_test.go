@@ -2,7 +2,6 @@ package etcdlock_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,7 +17,6 @@ func slot(t *testing.T, h *etcdlock.Hold) int {
 }
 
 func TestSlotsAreDistinctAndTheLowestFree(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 4, etcdlock.WithSlots())
 	other, _ := p.other(t, etcdlock.WithSlots())
 	lockers := []*etcdlock.Semaphore{p.Semaphore, other}
@@ -42,51 +40,28 @@ func TestSlotsAreDistinctAndTheLowestFree(t *testing.T) {
 		require.Equal(t, i, slot(t, holds[i]))
 	}
 	unlockAll(t, holds...)
-	requireNothingLeft(t, p.cluster.Client(t))
+	requireNothingLeft(t, p.client)
 }
 
 // The token of a slot is what fences, so it must rise although a ticket that joined early may
-// get its slot late.
+// get its slot late. Scenario M6: so it does when the holder has crashed.
 func TestTheTokenOfASlotIsNotThatOfThePlaceInLine(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, 1, etcdlock.WithSlots())
-	other, _ := p.other(t, etcdlock.WithSlots())
-	first := lock(t, p.Semaphore)
-	client := p.cluster.Client(t)
-	waiting := locking(within(t), other)
-	awaitTickets(t, client, 4) // two of the first, and the size
-	unlock(t, first)
-	second := granted(t, waiting)
-	require.Equal(t, 0, slot(t, second))
-	require.Greater(t, second.Token(), first.Token())
-	require.Len(t, second.Guards(), 2)
-	answer, err := client.Get(within(t), second.Key())
-	require.NoError(t, err)
-	require.Len(t, answer.Kvs, 1)
-	require.EqualValues(t, second.Token(), answer.Kvs[0].CreateRevision)
-	unlock(t, second)
-}
-
-// Scenario M6.
-func TestTheSlotOfACrashedHolderIsFree(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 3, etcdlock.WithSlots())
 	victim, s := p.other(t, etcdlock.WithSlots())
 	a, b, c := lock(t, p.Semaphore), lock(t, victim), lock(t, p.Semaphore)
-	client := p.cluster.Client(t)
-	waiting := locking(within(t), p.Semaphore)
-	revoke(t, client, s)
+	waiting := queued(t, p.client, p.Semaphore, 7) // two of each, and the size
+	lose(t, p.client, s)
 	next := granted(t, waiting)
 	require.Equal(t, 1, slot(t, next))
 	require.Greater(t, next.Token(), b.Token())
-	require.ErrorIs(t, s.Renew(within(t)), etcdlock.ErrLost)
+	require.Equal(t, createdAt(t, p.client, next.Key()), next.Token())
+	require.Len(t, next.Guards(), 2)
 	require.ErrorIs(t, b.Unlock(within(t)), etcdlock.ErrLost)
 	unlockAll(t, a, c, next)
 }
 
 // Scenario R1, for the second transaction.
 func TestALostReplyToTheSlotLeavesOneSlot(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 2, etcdlock.WithSlots())
 	fault := p.cluster.LoseReply("Txn", embedtest.Once(), touches("etcdlock/pool!/slot/", creates))
 	h := lock(t, p.Semaphore)
@@ -95,17 +70,16 @@ func TestALostReplyToTheSlotLeavesOneSlot(t *testing.T) {
 	other := lock(t, p.Semaphore)
 	require.Equal(t, 1, slot(t, other))
 	unlockAll(t, h, other)
-	require.Empty(t, keysAt(t, p.cluster.Client(t), ""))
+	require.Empty(t, keysAt(t, p.client, ""))
 }
 
 func TestOnlySinglePermitsHaveSlots(t *testing.T) {
-	t.Parallel()
 	p := newPool(t, 4, etcdlock.WithSlots())
 	before := p.cluster.AppliedIndex()
-	_, err := p.Acquire(within(t), 2)
-	require.ErrorContains(t, err, "only one permit")
-	_, err = p.TryAcquire(within(t), 2)
-	require.ErrorContains(t, err, "only one permit")
+	for _, call := range bothCalls(weighted{p.Semaphore, 2}) {
+		_, err := call(within(t))
+		require.ErrorContains(t, err, "only one permit")
+	}
 	require.Equal(t, before, p.cluster.AppliedIndex())
 
 	plain, s := p.other(t)
@@ -122,47 +96,42 @@ func TestOnlySinglePermitsHaveSlots(t *testing.T) {
 func TestASemaphoreIsUsedWithSlotsByAllOrByNone(t *testing.T) {
 	t.Parallel()
 	for name, slotted := range map[string]bool{"first with": true, "first without": false} {
-		p := newPool(t, 2)
-		first, second := p.Semaphore, p.Semaphore
-		if numbered, _ := p.other(t, etcdlock.WithSlots()); slotted {
-			first = numbered
-		} else {
-			second = numbered
-		}
-		requireMixed := func() {
-			t.Helper()
-			for _, take := range []func() (*etcdlock.Hold, error){
-				func() (*etcdlock.Hold, error) { return second.Lock(within(t)) },
-				func() (*etcdlock.Hold, error) { return second.TryLock(within(t)) },
-			} {
-				_, err := take()
-				var size *etcdlock.SizeError
-				require.ErrorAs(t, err, &size, name)
-				require.True(t, size.Slots, name)
-				require.ErrorContains(t, err, "WithSlots", name)
+		t.Run(name, func(t *testing.T) {
+			p := newPool(t, 2)
+			first, second := p.Semaphore, p.Semaphore
+			if numbered, _ := p.other(t, etcdlock.WithSlots()); slotted {
+				first = numbered
+			} else {
+				second = numbered
 			}
-		}
-		h := lock(t, first)
-		requireMixed()
-		unlock(t, h)
-		requireMixed()
-		require.NoError(t, second.Resize(within(t), 3), "that is not changed by a Resize")
-		h = lock(t, first)
-		requireMixed()
-		unlock(t, h)
-		require.Eventually(t, func() bool { return second.Forget(within(t)) == nil }, patience, 5*time.Millisecond)
-		unlock(t, lock(t, second))
-	}
-}
+			requireMixed := func() {
+				t.Helper()
+				for _, call := range bothCalls(second) {
+					_, err := call(within(t))
+					var size *etcdlock.SizeError
+					require.ErrorAs(t, err, &size)
+					require.True(t, size.Slots)
+					require.ErrorContains(t, err, "WithSlots")
+				}
+			}
+			h := lock(t, first)
+			requireMixed()
+			unlock(t, h)
+			requireMixed()
+			require.NoError(t, second.Resize(within(t), 3), "that is not changed by a Resize")
+			h = lock(t, first)
+			requireMixed()
+			unlock(t, h)
+			require.Eventually(t, func() bool { return second.Forget(within(t)) == nil }, patience, waitABit)
 
-func TestASizeThatIsSetByResizeKnowsWhetherThereAreSlots(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, 2, etcdlock.WithSlots())
-	require.NoError(t, p.Resize(within(t), 3))
-	h := lock(t, etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", 3, etcdlock.WithSlots()))
-	require.Zero(t, slot(t, h))
-	unlock(t, h)
-	other, _ := p.other(t)
-	_, err := other.Lock(within(t))
-	require.Error(t, err)
+			// A size that is set by Resize says as well whether there are slots.
+			require.NoError(t, second.Resize(within(t), 3))
+			requireSlots := func(opts []etcdlock.Option, want bool) {
+				_, err := etcdlock.NewSemaphore(newSession(t, p.client), "pool", 3, opts...).Lock(within(t))
+				require.Equal(t, want, err == nil, err)
+			}
+			requireSlots([]etcdlock.Option{etcdlock.WithSlots()}, !slotted)
+			requireSlots(nil, slotted)
+		})
+	}
 }

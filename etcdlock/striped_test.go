@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -36,27 +37,18 @@ func anyN(s *etcdlock.Striped, n int) anyOf { return anyOf{s, n, new([]int)} }
 // shelves is the striped lock "stock", seen from two sessions.
 type shelves struct {
 	cluster      *embedtest.Cluster
+	client       *clientv3.Client
 	mine, theirs *etcdlock.Striped
 	session      *session.Session // of theirs
 }
 
 func newShelves(t *testing.T, n int) *shelves {
 	t.Helper()
-	c := embedtest.Start(t)
+	c, client := newCluster(t)
 	s := newSession(t, c.Client(t))
 	return &shelves{
-		c, etcdlock.NewStriped(newSession(t, c.Client(t)), "stock", n), etcdlock.NewStriped(s, "stock", n), s,
+		c, client, etcdlock.NewStriped(newSession(t, c.Client(t)), "stock", n), etcdlock.NewStriped(s, "stock", n), s,
 	}
-}
-
-// wait puts one in line, which adds so many tickets.
-func (s *shelves) wait(t *testing.T, l etcdlock.Locker, more int) <-chan result {
-	t.Helper()
-	client := s.cluster.Client(t)
-	before := tickets(t, client)
-	waiting := locking(within(t), l)
-	awaitTickets(t, client, before+more)
-	return waiting
 }
 
 // It is 64-bit FNV-1a modulo n. Whoever changes that lets two processes of different versions
@@ -81,7 +73,6 @@ func TestTheStripeOfAKeyIsTheSameForEver(t *testing.T) {
 }
 
 func TestAllWaysToAStripeExcludeEachOther(t *testing.T) {
-	t.Parallel()
 	s := newShelves(t, 3)
 	apple := lock(t, s.mine.For("apple")) // 64-bit FNV-1a of it modulo 3
 	taken := s.mine.Index("apple")
@@ -112,11 +103,10 @@ func TestAllWaysToAStripeExcludeEachOther(t *testing.T) {
 	_, _, err = s.theirs.TryAnyN(within(t), 1)
 	require.ErrorIs(t, err, etcdlock.ErrBusy)
 	unlock(t, all)
-	require.Zero(t, tickets(t, s.cluster.Client(t)))
+	require.Zero(t, tickets(t, s.client))
 }
 
 func TestAnyTakesWhicheverIsReleasedFirst(t *testing.T) {
-	t.Parallel()
 	s := newShelves(t, 3)
 	for released := range 3 {
 		var holds []*etcdlock.Hold
@@ -124,12 +114,13 @@ func TestAnyTakesWhicheverIsReleasedFirst(t *testing.T) {
 			holds = append(holds, lock(t, s.mine.Stripe(i)))
 		}
 		one := anyN(s.theirs, 1)
-		waiting := s.wait(t, one, 3)
+		waiting := locking(within(t), one)
+		awaitTickets(t, s.client, 6)
 		unlock(t, holds[released])
 		h := granted(t, waiting)
 		require.Equal(t, []int{released}, *one.numbers)
 		require.Greater(t, h.Token(), holds[released].Token())
-		require.Equal(t, 3, tickets(t, s.cluster.Client(t)), "its places in the other lines are gone")
+		require.Equal(t, 3, tickets(t, s.client), "its places in the other lines are gone")
 		require.NoError(t, etcdlock.RequireHeld(h.Context(), holds[released].Name()))
 		require.NoError(t, etcdlock.RequireHeld(h.Context(), "stock"))
 		require.ErrorIs(t, etcdlock.RequireHeld(h.Context(), holds[(released+1)%3].Name()), etcdlock.ErrNotHeld)
@@ -139,96 +130,17 @@ func TestAnyTakesWhicheverIsReleasedFirst(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, h.Key(), "stock%2F"+string(rune('0'+number))+"/")
 	unlock(t, h)
-}
-
-func TestThoseWhoWaitForAnyStripesAreServedInOrder(t *testing.T) {
-	t.Parallel()
-	s := newShelves(t, 3)
-	var holds []*etcdlock.Hold
-	for i := range 3 {
-		holds = append(holds, lock(t, s.mine.Stripe(i)))
-	}
-	two, one, last := anyN(s.theirs, 2), anyN(s.mine, 1), anyN(s.theirs, 3)
-	first, second, third := s.wait(t, two, 3), s.wait(t, one, 3), s.wait(t, last, 3)
-	unlock(t, holds[2])
-	requireWaiting(t, second) // it is behind the first there, which keeps it
-	unlock(t, holds[0])
-	f := granted(t, first)
-	require.Equal(t, []int{0, 2}, *two.numbers)
-	requireWaiting(t, second)
-	unlock(t, holds[1])
-	g := granted(t, second)
-	require.Equal(t, []int{1}, *one.numbers)
-	require.Greater(t, g.Token(), f.Token())
-	requireWaiting(t, third)
-	unlockAll(t, f, g)
-	l := granted(t, third)
-	require.Equal(t, []int{0, 1, 2}, *last.numbers)
-	unlock(t, l)
-	require.Zero(t, tickets(t, s.cluster.Client(t)))
-}
-
-func TestAnyThatGivesUpLeavesNothing(t *testing.T) {
-	t.Parallel()
-	s := newShelves(t, 4)
-	all, _, err := s.mine.AnyN(within(t), 4)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(within(t))
-	waiting := locking(ctx, anyN(s.theirs, 2))
-	awaitTickets(t, s.cluster.Client(t), 8)
-	cancel()
-	require.ErrorIs(t, await(t, "the one who gives up", waiting).err, context.Canceled)
-	awaitTickets(t, s.cluster.Client(t), 4)
-	require.NoError(t, all.Err())
-
-	waiting = s.wait(t, anyN(s.theirs, 1), 4)
-	lose(t, s.cluster.Client(t), s.session)
-	require.ErrorIs(t, await(t, "the one whose session is lost", waiting).err, etcdlock.ErrLost)
-	unlock(t, all)
-	require.Zero(t, tickets(t, s.cluster.Client(t)))
-}
-
-// Even where all waiters together are more than a transaction can carry.
-func TestOneOfManyFreeStripesIsFound(t *testing.T) {
-	t.Parallel()
-	s := newShelves(t, 200)
-	h, numbers, err := s.mine.AnyN(within(t), 60)
-	require.NoError(t, err)
-	other, theirs, err := s.theirs.TryAnyN(within(t), 60)
-	require.NoError(t, err)
-	for _, number := range theirs {
-		require.NotContains(t, numbers, number)
-	}
-	unlockAll(t, h, other)
-	_, _, err = s.mine.AnyN(within(t), 129)
-	var tooMany *etcdlock.TooManyError
-	require.ErrorAs(t, err, &tooMany)
+	_, _, err = etcdlock.NewStriped(s.session, "many", 200).AnyN(within(t), 129)
+	require.ErrorAs(t, err, new(*etcdlock.TooManyError))
+	_, err = etcdlock.NewStriped(s.session, strings.Repeat("x", 511), 2).For("apple").Lock(within(t))
+	require.ErrorIs(t, err, etcdlock.ErrInvalidName, "with the number it is too long")
 }
 
 func TestKeysThatShareAStripeAreOneInAMulti(t *testing.T) {
-	t.Parallel()
 	s := newShelves(t, 2)
 	h := lock(t, etcdlock.NewMulti(s.session, s.theirs.For("apple"), s.theirs.For("pear"), s.theirs.For("a"), s.theirs.For("b")))
-	require.Equal(t, 2, tickets(t, s.cluster.Client(t)))
+	require.Equal(t, 2, tickets(t, s.client))
 	unlock(t, h)
-}
-
-func TestStripesThatCannotBeAreRefused(t *testing.T) {
-	t.Parallel()
-	s := newShelves(t, 3)
-	require.Panics(t, func() { etcdlock.NewStriped(s.session, "stock", 0) })
-	require.Panics(t, func() { etcdlock.NewStriped(nil, "stock", 1) })
-	for _, n := range []int{0, -1, 4} {
-		require.Panics(t, func() { _, _, _ = s.mine.AnyN(within(t), n) })
-		require.Panics(t, func() { _, _, _ = s.mine.TryAnyN(within(t), n) })
-	}
-	for _, name := range []string{"", "\xff", strings.Repeat("x", 511)} { // with the number
-		bad := etcdlock.NewStriped(s.session, name, 2)
-		_, _, err := bad.Any(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrInvalidName)
-		_, err = bad.For("apple").Lock(within(t))
-		require.ErrorIs(t, err, etcdlock.ErrInvalidName)
-	}
 }
 
 func TestDoAnyNTellsWhichStripesItRunsWith(t *testing.T) {
@@ -245,33 +157,4 @@ func TestDoAnyNTellsWhichStripesItRunsWith(t *testing.T) {
 	unlock(t, held)
 	require.ErrorIs(t, s.DoAnyN(cancelled(), 2, func(context.Context, *etcdlock.Hold, []int) error { return nil }), context.Canceled)
 	awaitTickets(t, client, 0)
-}
-
-// One of a Striped goes by its name, where the stripes have queues of their own.
-func TestTheNameOfAStripedIsNotHeldByOneOfIt(t *testing.T) {
-	cluster, _ := newCluster(t)
-	s := newSession(t, cluster.Client(t))
-	one, _, err := etcdlock.NewStriped(s, "pool", 2).Any(within(t))
-	require.NoError(t, err)
-	_, h, err := etcdlock.Reentrant(etcdlock.NewMutex(s, "pool")).TryLock(one.Context())
-	require.NoError(t, err)
-	unlock(t, h)
-	unlock(t, one)
-}
-
-// More than a transaction can carry: it waits for some of them, and looks at the others from time to time.
-func TestAnyOfMoreStripesThanATransactionCarriesWaits(t *testing.T) {
-	t.Parallel()
-	s := newShelves(t, 130)
-	half, numbers, err := s.mine.AnyN(within(t), 65)
-	require.NoError(t, err)
-	rest, _, err := s.mine.AnyN(within(t), 65)
-	require.NoError(t, err)
-	one := anyN(s.theirs, 1)
-	waiting := s.wait(t, one, 64)
-	unlock(t, half) // in some of these it stands, since there are only 65 others
-	h := granted(t, waiting)
-	require.Contains(t, numbers, (*one.numbers)[0])
-	awaitTickets(t, s.cluster.Client(t), 66)
-	unlockAll(t, h, rest)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/session"
 )
 
 func inAndOut(l sync.Locker) {
@@ -20,6 +19,12 @@ func inAndOut(l sync.Locker) {
 // noTrouble is for lockers that are to have none.
 func noTrouble(t *testing.T) func(error) {
 	return func(err error) { t.Error(err) }
+}
+
+// reporting delivers the errors of a locker.
+func reporting(l etcdlock.Locker) (sync.Locker, <-chan error) {
+	errs := make(chan error, 10)
+	return etcdlock.NewLocker(l, func(err error) { errs <- err }), errs
 }
 
 func TestSyncLockersExcludeEachOther(t *testing.T) {
@@ -51,27 +56,22 @@ func TestASyncLockerOfASharedLockIsSharedAsWell(t *testing.T) {
 	inAndOut(l)
 	requireBusy(t, m)
 	l.Unlock()
-	h := tryLock(t, m)
-	unlock(t, h)
+	unlock(t, tryLock(t, m))
 }
 
 func TestUnlockOfAnUnlockedSyncLockerPanics(t *testing.T) {
 	cluster, _ := newCluster(t)
-	m := newMutex(t, cluster)
-	l := etcdlock.NewLocker(m, noTrouble(t))
+	l := etcdlock.NewLocker(newMutex(t, cluster), noTrouble(t))
 	require.PanicsWithValue(t, "etcdlock: unlock of an unlocked locker", l.Unlock)
 	inAndOut(l)
 	require.PanicsWithValue(t, "etcdlock: unlock of an unlocked locker", l.Unlock)
-	require.Panics(t, func() { etcdlock.NewLocker(nil, noTrouble(t)) })
-	require.Panics(t, func() { etcdlock.NewLocker(m, nil) })
 	inAndOut(l) // a panic has not locked anything up
 }
 
 func TestASyncLockerTellsOfALossAndItsUnlockHarmsNobody(t *testing.T) {
 	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
-	trouble := make(chan error, 10)
-	l := etcdlock.NewLocker(etcdlock.NewMutex(s, "orders"), func(err error) { trouble <- err })
+	l, trouble := reporting(etcdlock.NewMutex(s, "orders"))
 	l.Lock()
 	lose(t, client, s)
 	err := await(t, "the news of the loss", trouble)
@@ -91,13 +91,11 @@ func TestASyncLockerTellsOfALossAndItsUnlockHarmsNobody(t *testing.T) {
 // as long as one of them may be at work.
 func TestAfterALossASyncLockerIsKeptUntilBothHaveUnlocked(t *testing.T) {
 	cluster, client := newCluster(t)
-	keeper := session.Keep(cluster.Client(t), session.WithTTL(longTTL))
+	keeper := keep(t, cluster.Client(t))
 	other := newMutex(t, cluster)
-	trouble := make(chan error, 10)
-	l := etcdlock.NewLocker(etcdlock.NewMutex(keeper, "orders"), func(err error) { trouble <- err })
+	l, trouble := reporting(etcdlock.NewMutex(keeper, "orders"))
 	l.Lock()
-	s := current(t, keeper)
-	lose(t, client, s)
+	lose(t, client, current(t, keeper))
 	require.ErrorIs(t, await(t, "the news of the loss", trouble), etcdlock.ErrLost)
 	l.Lock()
 	require.Empty(t, trouble)
@@ -105,16 +103,13 @@ func TestAfterALossASyncLockerIsKeptUntilBothHaveUnlocked(t *testing.T) {
 	require.ErrorIs(t, await(t, "the outcome of the first", trouble), etcdlock.ErrLost)
 	requireBusy(t, other, "it may have been that of who lost the lock")
 	l.Unlock()
-	h := tryLock(t, other)
-	unlock(t, h)
+	unlock(t, tryLock(t, other))
 	require.Empty(t, trouble)
-	require.NoError(t, keeper.Close(within(t)))
 }
 
 func TestASyncLockerTellsWhyItCannotLockAndTriesAgain(t *testing.T) {
 	cluster, client := newCluster(t)
-	trouble := make(chan error, 10)
-	l := etcdlock.NewLocker(newMutex(t, cluster), func(err error) { trouble <- err })
+	l, trouble := reporting(newMutex(t, cluster))
 	cluster.Refuse("Txn", rpctypes.ErrPermissionDenied, embedtest.Once())
 	l.Lock()
 	require.ErrorIs(t, await(t, "the refusal", trouble), rpctypes.ErrPermissionDenied)

@@ -1,0 +1,229 @@
+package etcdlock_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+// kept is without a time after which it would be given back.
+var kept = etcdlock.WithRetention(noBound)
+
+func TestALockThatIsKeptIsLockedAgainWithoutAWrite(t *testing.T) {
+	l := newLocal(t, kept)
+	h := lock(t, l.m)
+	token := h.Token()
+	unlock(t, h)
+	awaitTickets(t, l.client, 1)
+	entries := l.cluster.AppliedIndex()
+	for range 100 {
+		h = lock(t, l.m)
+		require.Equal(t, token, h.Token())
+		requireBusy(t, l.m)
+		unlock(t, h)
+		require.NoError(t, h.Unlock(within(t)), "twice")
+		require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
+	}
+	_, err := l.m.Lock(cancelled())
+	require.ErrorIs(t, err, context.Canceled)
+	h = tryLock(t, l.m)
+	require.Equal(t, token, h.Token(), "a context that is over has not ended it")
+	unlock(t, h)
+	require.Equal(t, entries, l.cluster.AppliedIndex())
+}
+
+func TestALockThatIsKeptGoesToWhoeverWantsIt(t *testing.T) {
+	l := newLocal(t, kept)
+	for range 3 {
+		h := lock(t, l.m)
+		unlock(t, h) // and is kept
+		theirs := lock(t, l.other)
+		require.Greater(t, theirs.Token(), h.Token())
+		waiting := queued(t, l.client, l.m, 1)
+		unlock(t, theirs)
+		unlock(t, granted(t, waiting))
+	}
+	// Wanted while it is held, after it was kept or anew: it is not kept.
+	for range 2 {
+		h := lock(t, l.m)
+		remote := queued(t, l.client, l.other, 1)
+		requireWaiting(t, remote)
+		unlock(t, h)
+		require.False(t, etcdlock.OwnsLocally(l.m), "it was given back at once")
+		unlock(t, granted(t, remote))
+		awaitTickets(t, l.client, 0)
+	}
+}
+
+func TestALockIsKeptForItsTimeOnly(t *testing.T) {
+	l := newLocal(t, etcdlock.WithRetention(time.Millisecond))
+	for range 2 {
+		unlock(t, lock(t, l.m))
+		awaitTickets(t, l.client, 0)
+	}
+}
+
+func TestALockThatIsKeptAndLostIsTakenAnew(t *testing.T) {
+	l := newLocal(t, kept)
+	h := lock(t, l.m)
+	unlock(t, h)
+	remove(t, l.client, h.Key())
+	require.Eventually(t, func() bool { return !etcdlock.OwnsLocally(l.m) }, patience, waitABit)
+	again := lock(t, l.m)
+	require.Greater(t, again.Token(), h.Token())
+	unlock(t, again)
+}
+
+func TestLocalWaitersOfAKeptLockStandInEtcdsLine(t *testing.T) {
+	l := newLocal(t, kept)
+	h := lock(t, l.m)
+	first := queued(t, l.client, l.m, 1)
+	remote := queued(t, l.client, l.other, 2)
+	unlock(t, h)
+	one := granted(t, first)
+	requireWaiting(t, remote)
+	unlock(t, one)
+	unlock(t, granted(t, remote))
+}
+
+func TestALockThatIsKeptHasOneListener(t *testing.T) {
+	cluster := embedtest.Start(t)
+	client := cluster.Client(t)
+	m := newMutex(t, cluster, kept)
+	unlock(t, lock(t, m))
+	awaitTickets(t, client, 1) // and so that connections are there
+	before := runtime.NumGoroutine()
+	for range 200 {
+		unlock(t, lock(t, m))
+		require.Equal(t, 1, tickets(t, client)) // a round trip: timers have gone off
+	}
+	require.Less(t, runtime.NumGoroutine(), before+20)
+}
+
+func TestALocalLineGoesOnWithTheKeepersNextSession(t *testing.T) {
+	_, client := newCluster(t)
+	sessions := keep(t, client)
+	m := etcdlock.NewMutex(sessions, "orders", handedOn, kept)
+	unlock(t, lock(t, m))
+	s := current(t, sessions)
+	lose(t, client, s)
+	h := lock(t, m)
+	require.NoError(t, h.Err())
+	require.NotEqual(t, s.Lease(), current(t, sessions).Lease())
+	unlock(t, h)
+}
+
+// removals are the ways in which a ticket goes by hand. Who had it may lock again.
+var removals = map[string]func(*testing.T, *embedtest.Cluster, *session.Session, *etcdlock.Hold){
+	"the key is removed": func(t *testing.T, c *embedtest.Cluster, _ *session.Session, h *etcdlock.Hold) {
+		require.NoError(t, etcdlock.ForceRelease(within(t), c.Client(t), h.Key(), h.Token()))
+	},
+	"the lease is revoked": func(t *testing.T, c *embedtest.Cluster, s *session.Session, _ *etcdlock.Hold) {
+		revoke(t, c.Client(t), s)
+	},
+}
+
+// removal is what eachRemoval gives to a test.
+type removal struct {
+	m, other *etcdlock.Mutex // of one name
+	gone     func(*etcdlock.Hold)
+	silence  *embedtest.Fault // of all watches
+}
+
+// eachRemoval runs test with a mutex that has the options, and with what removes the ticket of a hold of it.
+// No watch reports that.
+func eachRemoval(t *testing.T, test func(*testing.T, removal), opts ...etcdlock.Option) {
+	t.Parallel()
+	for name, remove := range removals {
+		t.Run(name, func(t *testing.T) {
+			cluster, _ := newCluster(t)
+			keeper := keep(t, cluster.Client(t))
+			s := current(t, keeper)
+			test(t, removal{
+				m:       etcdlock.NewMutex(keeper, "orders", opts...),
+				other:   newMutex(t, cluster),
+				gone:    func(h *etcdlock.Hold) { remove(t, cluster, s, h) },
+				silence: cluster.SwallowWatchEvents(),
+			})
+		})
+	}
+}
+
+// Promise 2: no grant rests on a ticket that was gone before the call began, whether it is the first hand-over
+// of an ownership or a later one.
+func TestAHandOverInMemoryIsOfATicketThatIsThere(t *testing.T) {
+	eachRemoval(t, func(t *testing.T, r removal) {
+		h := lock(t, r.m)
+		r.gone(h)
+		theirs := lock(t, r.other)
+		waiting := lineUp(t, within(t), r.m, 1)[0]
+		require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+		requireWaiting(t, waiting)
+		require.NoError(t, theirs.Err())
+		r.silence.Heal()
+		unlock(t, theirs)
+		require.Greater(t, await(t, "the next grant", waiting).hold.Token(), theirs.Token())
+	}, handedOn)
+}
+
+func TestALaterHandOverIsOfATicketThatIsThereToo(t *testing.T) {
+	eachRemoval(t, func(t *testing.T, r removal) {
+		h := lock(t, r.m)
+		waiting := lineUp(t, within(t), r.m, 2)
+		unlock(t, h)
+		h = granted(t, waiting[0])
+		r.gone(h)
+		theirs := lock(t, r.other)
+		require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+		requireWaiting(t, waiting[1])
+		r.silence.Heal()
+		unlock(t, theirs)
+		require.Greater(t, await(t, "the next grant", waiting[1]).hold.Token(), theirs.Token())
+	}, handedOn)
+}
+
+func TestALockThatIsKeptIsTakenOnlyIfItIsThere(t *testing.T) {
+	eachRemoval(t, func(t *testing.T, r removal) {
+		h := lock(t, r.m)
+		unlock(t, h) // and kept
+		r.gone(h)
+		theirs := lock(t, r.other)
+		waiting := locking(within(t), r.m)
+		requireWaiting(t, waiting)
+		require.NoError(t, theirs.Err())
+		requireBusy(t, r.m)
+		r.silence.Heal()
+		unlock(t, theirs)
+		unlock(t, granted(t, waiting))
+	}, kept)
+}
+
+// So does a mutex that gives its lock back later.
+func TestUnlockOfALockThatWouldBeKeptTellsThatItIsGone(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]etcdlock.Option{"kept": kept, "a minimum": etcdlock.WithMinHold(aLongTime)} {
+		t.Run(name, func(t *testing.T) {
+			eachRemoval(t, func(t *testing.T, r removal) {
+				h := lock(t, r.m)
+				if name == "kept" {
+					unlock(t, h)
+					h = lock(t, r.m)
+				}
+				r.gone(h)
+				theirs := lock(t, r.other)
+				require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+				requireBusy(t, r.m)
+				r.silence.Heal()
+				require.NoError(t, theirs.Err())
+				unlock(t, theirs)
+			}, opt)
+		})
+	}
+}
