@@ -72,33 +72,53 @@ func forUsers(t *testing.T, property func(t *testing.T, b *bench, lacking []stri
 	}
 }
 
+// everything does all there is to do with a lock, in the session s: it is waited for, forced open, used and lost.
+func (b *bench) everything(t *testing.T, s *session.Session) {
+	t.Helper()
+	l, client := b.open(s, "orders"), s.Client()
+	inTheWay := lock(t, b.blocker())
+	waiting := b.wait(within(t), t, l, 1)
+	q := inspect(t, client, b.queue("orders"), etcdlock.AtPrefix())
+	require.Len(t, q.Places, 2)
+	require.Equal(t, inTheWay.Key(), q.Places[0].Key)
+	require.Positive(t, q.Places[0].TTL)
+	force(t, client, q.Places[0].Key, q.Places[0].Token)
+	h := granted(t, waiting)
+	require.ErrorIs(t, await(t, "the loss", lossOf(inTheWay)), etcdlock.ErrLost)
+
+	_, err := h.Txn(within(t)).Then(clientv3.OpGet(h.Key())).Commit()
+	require.NoError(t, err)
+	require.NoError(t, h.Ensure(within(t), longTTL/2))
+	remove(t, client, h.Key())
+	require.ErrorIs(t, await(t, "the loss", lossOf(h)), etcdlock.ErrLost)
+	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+
+	unlock(t, lock(t, l))
+	h = tryLock(t, l)
+	require.NoError(t, s.Close(within(t)), "a user may give back its own lease")
+	require.ErrorIs(t, h.Err(), etcdlock.ErrClosed)
+}
+
 func TestAUserLimitedToTheLocksPrefixesCanDoEverythingWithIt(t *testing.T) {
 	forUsers(t, func(t *testing.T, b *bench, _ []string) {
-		s := newSession(t, b.cluster.ClientAs(t, limited))
-		l := b.open(s, "orders")
-		inTheWay := lock(t, b.blocker())
-		h := func() *etcdlock.Hold {
-			waiting := b.wait(within(t), t, l, 1)
-			unlock(t, inTheWay)
-			return granted(t, waiting)
-		}()
-		_, err := h.Txn(within(t)).Then(clientv3.OpGet(h.Key())).Commit()
-		require.NoError(t, err)
-		require.NoError(t, h.Ensure(within(t), longTTL/2))
-		unlock(t, h)
-		h = tryLock(t, l)
-
-		q, err := etcdlock.Inspect(within(t), s.Client(), b.queue("orders"), etcdlock.AtPrefix())
-		require.NoError(t, err)
-		require.Positive(t, q.Places[0].TTL)
-		require.NoError(t, etcdlock.ForceRelease(within(t), s.Client(), q.Places[0].Key, q.Places[0].Token))
-		require.ErrorIs(t, await(t, "the loss", lossOf(h)), etcdlock.ErrLost)
-		_ = h.Unlock(within(t)) // for what is left of a hold of several keys
-
-		h = lock(t, l)
-		require.NoError(t, s.Close(within(t)), "a user may give back its own lease")
-		require.ErrorIs(t, h.Err(), etcdlock.ErrClosed)
+		b.everything(t, newSession(t, b.cluster.ClientAs(t, limited)))
 	})
+}
+
+func TestEverythingCanBeDoneOverTLS(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) { b.everything(t, newSession(t, b.cluster.Client(t))) }, embedtest.WithMutualTLS())
+}
+
+// H5: the connections that are made anew are encrypted as well.
+func TestAWaiterOverTLSOutlivesTheRestartOfItsMember(t *testing.T) {
+	cluster, _ := newCluster(t, embedtest.WithTLS())
+	blocker := lock(t, newMutex(t, cluster))
+	before := cluster.Calls("Watch")
+	waiting := locking(within(t), newMutex(t, cluster))
+	awaitWatch(t, cluster, before)
+	require.NoError(t, cluster.Members()[0].Restart())
+	unlock(t, blocker)
+	unlock(t, granted(t, waiting))
 }
 
 // lossOf delivers the end of a hold.

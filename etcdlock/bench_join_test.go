@@ -3,9 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,7 +23,7 @@ func BenchmarkJoin(b *testing.B) {
 			for _, impl := range implementations {
 				b.Run("impl="+impl.name, func(b *testing.B) {
 					name := strings.ReplaceAll(b.Name(), "/", "-")
-					holder := newContenders(b, cluster, impl.new, 1, name)[0]
+					holder := newContenders(b, cluster, impl, 1, name)[0]
 					unlock, err := holder.lock(b.Context())
 					require.NoError(b, err)
 					fillQueue(b, cluster.Client(b), impl.name, name, waiting)
@@ -56,65 +54,6 @@ func BenchmarkJoin(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkWaiterWeight measures what a waiter weighs while it waits, in bytes of heap and
-// stack and in goroutines, and what it allocates until then, at the client and at the
-// server, which is in the same process.
-func BenchmarkWaiterWeight(b *testing.B) {
-	const waiters = 1000
-	cluster := embedtest.Start(b)
-	for _, impl := range implementations {
-		b.Run("impl="+impl.name, func(b *testing.B) {
-			client := cluster.Client(b)
-			spy := newSpy(client)
-			all := make([]contender, waiters)
-			for i := range all {
-				var err error
-				all[i], err = impl.new(b.Context(), client, b.Name())
-				require.NoError(b, err)
-			}
-			var bytes, goroutines, allocations int64
-			for b.Loop() {
-				unlock, err := all[0].lock(b.Context())
-				require.NoError(b, err)
-				bytesBefore, goroutinesBefore, allocationsBefore := weight()
-				ctx, cancel := context.WithCancel(b.Context())
-				var waiting sync.WaitGroup
-				for _, c := range all[1:] {
-					waiting.Go(func() { _, _ = c.lock(ctx) })
-				}
-				for range all[1:] {
-					<-spy.watching
-				}
-				bytesAfter, goroutinesAfter, allocationsAfter := weight()
-				allocations += allocationsAfter - allocationsBefore
-				bytes += bytesAfter - bytesBefore
-				goroutines += goroutinesAfter - goroutinesBefore
-				cancel()
-				waiting.Wait()
-				require.NoError(b, unlock(b.Context()))
-			}
-			b.StopTimer()
-			per := float64(b.N * (waiters - 1))
-			b.ReportMetric(float64(bytes)/per, "bytes/waiter")
-			b.ReportMetric(float64(goroutines)/per, "goroutines/waiter")
-			b.ReportMetric(float64(allocations)/per, "allocs/waiter")
-			var closing sync.WaitGroup
-			for _, c := range all {
-				closing.Go(func() { _ = c.close(context.Background()) })
-			}
-			closing.Wait()
-		})
-	}
-}
-
-func weight() (bytes, goroutines, allocations int64) {
-	runtime.GC()
-	runtime.GC() // stacks shrink by half each time
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse), int64(runtime.NumGoroutine()), int64(m.Mallocs)
 }
 
 // queueOf is the prefix at which the contender of an implementation queues.

@@ -88,7 +88,7 @@ func TestAKeyOfAnotherProgramIsNamedWithItsLeaseAndHowToRemoveIt(t *testing.T) {
 		require.Contains(t, text, fmt.Sprintf("the key %q of another program", key))
 		require.Contains(t, text, "no lease and stays until it is removed")
 		require.Contains(t, text, "ForceRelease")
-		require.NoError(t, etcdlock.ForceRelease(within(t), client, blocked.Key, blocked.Token))
+		force(t, client, blocked.Key, blocked.Token)
 	}
 
 	s := newSession(t, client)
@@ -139,7 +139,7 @@ func TestErrorsHaveTheBeginningOfWhatIsLong(t *testing.T) {
 			blocked, text := expired(t, m)
 			require.Equal(t, value, blocked.Value)
 			short(errors.New(text))
-			require.NoError(t, etcdlock.ForceRelease(within(t), client, blocked.Key, etcdlock.Token(put.Header.Revision)))
+			force(t, client, blocked.Key, etcdlock.Token(put.Header.Revision))
 		}
 	}
 	for _, m := range []*etcdlock.Mutex{etcdlock.NewMutex(mine, long), etcdlock.NewMutex(mine, "orders", etcdlock.WithNamespace(long))} {

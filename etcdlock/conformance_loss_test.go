@@ -82,9 +82,10 @@ func TestAWaiterWhoseKeyIsDeletedIsNeverGranted(t *testing.T) {
 // all kinds share a cluster and wait for that together.
 func TestADeletedKeyIsTheLossOfTheWholeHold(t *testing.T) {
 	cluster, client := newCluster(t)
-	s := newSession(t, cluster.Client(t))
+	s, theirs := newSession(t, cluster.Client(t)), newSession(t, cluster.Client(t))
 	type victim struct {
 		kind
+		name string
 		etcdlock.Locker
 		hold *etcdlock.Hold
 		key  string
@@ -93,10 +94,11 @@ func TestADeletedKeyIsTheLossOfTheWholeHold(t *testing.T) {
 	before, watches := cluster.Calls("Watch"), 0
 	for i, k := range kinds {
 		for j := range k.keys {
-			l := k.open(s, fmt.Sprintf("orders %c%c", 'a'+i, 'a'+j))
+			name := fmt.Sprintf("orders %c%c", 'a'+i, 'a'+j)
+			l := k.open(s, name)
 			h := lock(t, l)
 			require.Len(t, keysOf(h), k.keys, k.title)
-			victims = append(victims, victim{k, l, h, keysOf(h)[j]})
+			victims = append(victims, victim{k, name, l, h, keysOf(h)[j]})
 			watches += k.keys
 		}
 	}
@@ -107,6 +109,8 @@ func TestADeletedKeyIsTheLossOfTheWholeHold(t *testing.T) {
 		await(t, "the loss of a "+v.title, v.hold.Done())
 	}
 	for _, v := range victims {
+		// What is left of it keeps nobody waiting, although nobody has called Unlock.
+		unlock(t, lock(t, v.open(theirs, v.name)))
 		requireLost(t, v.hold)
 		again := lock(t, v.Locker)
 		if v.title == "Mutex" {

@@ -116,12 +116,12 @@ func (c candidate) TryLock(ctx context.Context) (*etcdlock.Hold, error) { return
 
 // everyKind runs a property over every kind of lock, each on a cluster of its own, and
 // requires that nothing is left in etcd at its end.
-func everyKind(t *testing.T, property func(t *testing.T, b *bench)) {
+func everyKind(t *testing.T, property func(t *testing.T, b *bench), opts ...embedtest.Option) {
 	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.title, func(t *testing.T) {
 			b := &bench{kind: k}
-			b.cluster, b.client = newCluster(t)
+			b.cluster, b.client = newCluster(t, opts...)
 			b.session = newSession(t, b.cluster.Client(t))
 			property(t, b)
 			requireNothingLeft(t, b.client)

@@ -3,13 +3,14 @@ package etcdlock_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -20,30 +21,6 @@ import (
 // requests is what the cluster has been asked, renewals apart.
 func requests(c *embedtest.Cluster) int64 {
 	return c.Calls("Txn") + c.Calls("Range") + c.Calls("Watch")
-}
-
-// keysCreated lists the keys below a prefix that have ever been created.
-func keysCreated(t *testing.T, client *clientv3.Client, prefix string) map[string]bool {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	keys := make(map[string]bool)
-	events := client.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(1))
-	end, err := client.Put(t.Context(), "the end of "+prefix, "")
-	require.NoError(t, err)
-	for response := range events {
-		require.NoError(t, response.Err())
-		for _, event := range response.Events {
-			if event.Kv.ModRevision == end.Header.Revision {
-				return keys
-			}
-			if key := string(event.Kv.Key); event.IsCreate() && strings.HasPrefix(key, prefix) {
-				keys[key] = true
-			}
-		}
-	}
-	require.Fail(t, "the watch ended")
-	return nil
 }
 
 // Calls that give up while etcd is slow leave nothing for it to do afterwards, and no keys.
@@ -106,57 +83,6 @@ func TestABrownOutDoesNotOutliveItsCause(t *testing.T) {
 	})
 }
 
-// R11: the connection was silent for several times the TTL, and the doubt has long been ended.
-func TestAJoinThatArrivesLongAfterItsDoubtHasEndedCreatesNothing(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
-		client := cluster.Client(t)
-		s := virtualSession(t, client)
-		m := etcdlock.NewMutex(s, "orders")
-		held := cluster.Hold("Txn", embedtest.Once(), embedtest.When(creates))
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err := m.Lock(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		time.Sleep(5 * s.TTL())
-		require.NoError(t, s.Err())
-		applied := cluster.AppliedIndex()
-		held.Heal()
-		for cluster.AppliedIndex() == applied {
-			time.Sleep(time.Millisecond)
-		}
-		require.Empty(t, keysCreated(t, client, "etcdlock/orders/"))
-		unlock(t, lock(t, m))
-	})
-}
-
-// Requests that are shared stay below etcd's limit of bytes, so no name is given up for its size.
-func TestLargeValuesOfManyElectionsUseEachNameAgain(t *testing.T) {
-	_, client := newCluster(t)
-	s := newSession(t, client)
-	const elections = 100
-	var candidates sync.WaitGroup
-	errs := make(chan error, elections)
-	for i := range elections {
-		e := etcdlock.NewElection(s, fmt.Sprint("e", i))
-		candidates.Go(func() {
-			for n := range 4 {
-				term, err := e.Campaign(within(t), strings.Repeat(fmt.Sprint(n), 60<<10))
-				if err == nil {
-					err = term.Resign(within(t))
-				}
-				if err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	candidates.Wait()
-	require.Empty(t, errs)
-	require.Len(t, keysCreated(t, client, "etcdlock/"), elections)
-	require.Zero(t, tickets(t, client))
-}
-
 // A caller may give up while the session waits for room; that call has sent nothing.
 func TestACallBehindTooManyThatWereGivenUpEndsWithItsContext(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
@@ -188,4 +114,55 @@ func TestACallBehindTooManyThatWereGivenUpEndsWithItsContext(t *testing.T) {
 		silent.Heal()
 		unlock(t, lock(t, etcdlock.NewMutex(s, "orders")))
 	})
+}
+
+// What is removed in the background does not wait for a removal whose answer is lost.
+func TestALostAnswerDelaysNoOtherRelease(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
+		s := virtualSession(t, cluster.Client(t))
+		var answers atomic.Int64
+		cluster.Delay("Txn", time.Millisecond)
+		cluster.LoseReply("Txn", embedtest.When(func(any) bool { return answers.Add(1)%30 == 0 }))
+		permits := etcdlock.NewSemaphore(s, "permits", 8)
+		end := time.Now().Add(5 * time.Second)
+		var grants atomic.Int64
+		var callers sync.WaitGroup
+		for range 16 {
+			callers.Go(func() {
+				for time.Now().Before(end) {
+					ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+					h, err := permits.Lock(ctx)
+					cancel()
+					if err != nil {
+						continue
+					}
+					grants.Add(1)
+					ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+					_ = h.Unlock(ctx)
+					cancel()
+				}
+			})
+		}
+		callers.Wait()
+		require.Greater(t, grants.Load(), int64(500))
+	})
+}
+
+// A release that etcd refuses for the moment is tried again every second or so.
+func TestARefusedReleaseComesSoonAfterTheRefusalsEnd(t *testing.T) {
+	for name, refusal := range map[string]error{"corrupt": rpctypes.ErrGRPCCorrupt, "no space": rpctypes.ErrGRPCNoSpace} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
+				client := cluster.Client(t)
+				h := lock(t, etcdlock.NewMutex(virtualSession(t, client), "orders"))
+				refused := cluster.Refuse("Txn", refusal)
+				require.Error(t, h.Unlock(t.Context()))
+				time.Sleep(time.Minute)
+				require.Equal(t, 1, tickets(t, client))
+				refused.Heal()
+				time.Sleep(2 * time.Second)
+				require.Zero(t, tickets(t, client))
+			})
+		})
+	}
 }

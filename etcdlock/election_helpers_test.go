@@ -185,58 +185,9 @@ func resign(t *testing.T, term *etcdlock.Term) {
 	require.NoError(t, term.Resign(within(t)))
 }
 
-// history is what really happened to an election, according to etcd.
-type history struct {
-	events clientv3.WatchChan
-	line   map[string]etcdlock.Leader
-	at     []etcdlock.Leader // who was first, from revision to revision
-}
-
-// watchHistory begins before anybody has campaigned.
-func watchHistory(t *testing.T, c *clientv3.Client) *history {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	h := &history{line: map[string]etcdlock.Leader{}, at: []etcdlock.Leader{{}}}
-	h.events = c.Watch(ctx, controllerPrefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
-	created := await(t, "the watch", h.events)
-	require.True(t, created.Created)
-	return h
-}
-
-// until returns who has been first, in order, up to one of that value.
-func (h *history) until(t *testing.T, value string) []etcdlock.Leader {
-	t.Helper()
-	for {
-		response := await(t, "a leader called "+value, h.events)
-		require.NoError(t, response.Err())
-		for i, event := range response.Events {
-			kv := event.Kv
-			if event.Type == clientv3.EventTypeDelete {
-				delete(h.line, string(kv.Key))
-			} else {
-				h.line[string(kv.Key)] = etcdlock.Leader{Value: string(kv.Value), Key: string(kv.Key), Token: etcdlock.Token(kv.CreateRevision)}
-			}
-			if i < len(response.Events)-1 && response.Events[i+1].Kv.ModRevision == kv.ModRevision {
-				continue // of the same transaction
-			}
-			if first := h.first(); first != h.at[len(h.at)-1] {
-				h.at = append(h.at, first)
-			}
-			if h.at[len(h.at)-1].Value == value {
-				return h.at
-			}
-		}
-	}
-}
-
-func (h *history) first() (first etcdlock.Leader) {
-	for _, l := range h.line {
-		if first.Vacant() || l.Token < first.Token {
-			first = l
-		}
-	}
-	return first
+// leader is what is seen of a term.
+func leader(term *etcdlock.Term, value string) etcdlock.Leader {
+	return etcdlock.Leader{Value: value, Key: term.Key(), Token: term.Token()}
 }
 
 func values(leaders []etcdlock.Leader) (all []string) {

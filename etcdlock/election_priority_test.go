@@ -146,18 +146,6 @@ func TestPrioritiesDoNotPassOverOtherPrograms(t *testing.T) {
 	resign(t, c.next("low"))
 }
 
-func TestALowerCandidateLeadsIfTheHigherIsBehindAnotherProgram(t *testing.T) {
-	c := newContest(t)
-	term := c.lead("a")
-	c.stand("low")
-	locked := queued(t, c.client, etcdlock.NewMutex(newSession(t, c.client), "controller"), 2)
-	c.stand("high", etcdlock.WithPriority(1))
-	resign(t, term)
-	resign(t, c.next("low"))
-	unlock(t, granted(t, locked))
-	resign(t, c.next("high"))
-}
-
 // More candidates are in between than one transaction can pass over.
 func TestALowerCandidateLeadsIfTheHigherIsTooFarBehind(t *testing.T) {
 	c := newContest(t)

@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,9 +37,9 @@ func TestLeaderAndCandidatesAreTold(t *testing.T) {
 	waiting := requireCandidates("b", "c")
 	require.Equal(t, 7, waiting[0].Priority)
 	require.Less(t, waiting[0].Token, waiting[1].Token)
-	leader, err := c.candidate().Leader(within(t))
+	now, err := c.candidate().Leader(within(t))
 	require.NoError(t, err)
-	require.Equal(t, etcdlock.Leader{Value: "a", Key: term.Key(), Token: term.Token()}, leader)
+	require.Equal(t, leader(term, "a"), now)
 	_, err = e.Campaign(cancelled(), "d")
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, `campaign "controller"`)
@@ -87,9 +88,9 @@ func TestProclaimChangesTheValueAndNothingElse(t *testing.T) {
 	entries := c.cluster.AppliedIndex()
 	require.NoError(t, term.Proclaim(within(t), "a, now at another address"))
 	require.Equal(t, entries+1, c.cluster.AppliedIndex(), "one raft entry")
-	leader, err := e.Leader(within(t))
+	now, err := e.Leader(within(t))
 	require.NoError(t, err)
-	require.Equal(t, etcdlock.Leader{Value: "a, now at another address", Key: term.Key(), Token: term.Token()}, leader)
+	require.Equal(t, leader(term, "a, now at another address"), now)
 
 	lost := c.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(creates))
 	require.NoError(t, term.Proclaim(within(t), "again"))
@@ -195,4 +196,25 @@ func TestCandidatesOfBothKindsLeadInOrderAndReadEachOther(t *testing.T) {
 	revoke(t, c.client, ours) // and ours does
 	require.NoError(t, await(t, "theirs", led))
 	require.NoError(t, s.Close())
+}
+
+func TestAValueThatIsTooLargeIsRefusedAndHarmsNothing(t *testing.T) {
+	c := newContest(t)
+	tooLarge := strings.Repeat("v", 1<<20+1)
+	term := c.lead("node-1")
+
+	other := c.candidate()
+	before := requests(c.cluster)
+	_, err := other.Campaign(within(t), tooLarge)
+	require.ErrorIs(t, err, etcdlock.ErrTooLarge)
+	require.ErrorContains(t, err, `campaign "controller"`)
+	require.ErrorContains(t, err, "1048576")
+	require.ErrorIs(t, other.Run(within(t), tooLarge, neverLeads), etcdlock.ErrTooLarge)
+	require.ErrorIs(t, term.Proclaim(within(t), tooLarge), etcdlock.ErrTooLarge)
+	require.Equal(t, before, requests(c.cluster), "so there is nothing to look after")
+
+	require.NoError(t, term.Err())
+	require.Equal(t, []string{"node-1"}, c.line())
+	require.NoError(t, term.Proclaim(within(t), tooLarge[1:]))
+	resign(t, term)
 }

@@ -3,9 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -269,57 +267,4 @@ func TestTryLockOfALocalLine(t *testing.T) {
 	requireBusy(t, l.m)
 	unlock(t, theirs)
 	requireNothingLeft(t, l.client)
-}
-
-// Mutual exclusion with several processes' worth of goroutines, of which some
-// give up, some hand on and some keep.
-func TestLocalLinesOfManySessionsExcludeEachOther(t *testing.T) {
-	cluster, client := newCluster(t)
-	options := [][]etcdlock.Option{
-		nil,
-		{etcdlock.WithLocalHandover(20*time.Millisecond, 50)},
-		{etcdlock.WithRetention(time.Second)},
-		{etcdlock.WithLocalHandover(noBound, 5), etcdlock.WithRetention(10 * time.Millisecond)},
-	}
-	var inside atomic.Int64
-	var working sync.WaitGroup
-	errs := make(chan error, 100)
-	ctx := within(t)
-	for i, opts := range options {
-		m := newMutex(t, cluster, opts...)
-		for j := range 4 {
-			working.Go(func() {
-				for n := range 25 {
-					wait, cancel := ctx, context.CancelFunc(func() {})
-					if (i+j+n)%5 == 0 {
-						wait, cancel = context.WithTimeout(ctx, 2*time.Millisecond)
-					}
-					h, err := m.Lock(wait)
-					cancel()
-					if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-						continue
-					}
-					if err != nil {
-						errs <- err
-						return
-					}
-					if inside.Add(1) != 1 {
-						errs <- fmt.Errorf("two at a time")
-					}
-					runtime.Gosched()
-					inside.Add(-1)
-					if err := h.Unlock(ctx); err != nil {
-						errs <- err
-						return
-					}
-				}
-			})
-		}
-	}
-	working.Wait()
-	close(errs)
-	for err := range errs {
-		require.NoError(t, err)
-	}
-	requireNothingLeft(t, client)
 }

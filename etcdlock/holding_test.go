@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -27,7 +26,7 @@ func TestAShortHoldCostsNoWatch(t *testing.T) {
 		unlock(t, h)
 	}
 	require.Equal(t, before, cluster.Calls("Watch"))
-	// Scenario W11: etcd's ranges walk over deleted names until they are compacted. BenchmarkUncontendedAged
+	// Scenario W11: etcd's ranges walk over deleted names until they are compacted. BenchmarkUncontended
 	// shows that a lock stays as fast.
 	require.Len(t, keys, 1, "one name in etcd's index, whatever the age")
 }
@@ -154,39 +153,6 @@ func TestCallsReturnWithTheirContextWhenEtcdIsSilent(t *testing.T) {
 		require.ErrorIs(t, await(t, "the call", returned), context.DeadlineExceeded)
 		cancel()
 	}
-}
-
-// Scenario R9: after all kinds of ends, neither tickets nor leases nor goroutines are
-// left; goleak looks after the last.
-func TestNothingIsLeftBehind(t *testing.T) {
-	cluster, client := newCluster(t)
-	leases := func() []clientv3.LeaseStatus {
-		answer, err := client.Leases(within(t))
-		require.NoError(t, err)
-		return answer.Leases
-	}
-	require.Empty(t, leases())
-	keeper := session.Keep(cluster.Client(t), session.WithTTL(longTTL))
-	m := etcdlock.NewMutex(keeper, "orders")
-
-	held := lock(t, m)
-	requireBusy(t, m)
-	_, err := m.Lock(cancelled())
-	require.ErrorIs(t, err, context.Canceled)
-	ctx, cancel := context.WithCancel(within(t))
-	waiting := locking(ctx, m)
-	awaitTickets(t, client, 2)
-	cancel()
-	require.ErrorIs(t, await(t, "the waiter", waiting).err, context.Canceled)
-	remove(t, client, held.Key())
-	require.ErrorIs(t, held.Unlock(within(t)), etcdlock.ErrLost)
-	fault := cluster.LoseReply("Txn", embedtest.Once())
-	unlock(t, lock(t, m))
-	require.Equal(t, 1, fault.Bites())
-
-	awaitTickets(t, client, 0)
-	require.NoError(t, keeper.Close(within(t)))
-	require.Empty(t, leases())
 }
 
 // Promise 10: of three endpoints one swallows packets, and for one of the waiters it is the

@@ -17,10 +17,21 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
+func inspect(t *testing.T, client *clientv3.Client, name string, opts ...etcdlock.Option) etcdlock.Queue {
+	t.Helper()
+	q, err := etcdlock.Inspect(within(t), client, name, opts...)
+	require.NoError(t, err)
+	return q
+}
+
+func force(t *testing.T, client *clientv3.Client, key string, token etcdlock.Token) {
+	t.Helper()
+	require.NoError(t, etcdlock.ForceRelease(within(t), client, key, token))
+}
+
 func TestInspectShowsWhoHoldsAndWhoWaitsInOrder(t *testing.T) {
 	q := newLine(t)
-	empty, err := etcdlock.Inspect(within(t), q.client, "orders")
-	require.NoError(t, err)
+	empty := inspect(t, q.client, "orders")
 	require.Equal(t, etcdlock.Queue{Name: "orders", Prefix: "etcdlock/orders/"}, empty)
 
 	short := newSession(t, q.cluster.Client(t), session.WithTTL(time.Minute))
@@ -28,11 +39,10 @@ func TestInspectShowsWhoHoldsAndWhoWaitsInOrder(t *testing.T) {
 	one, two := lock(t, labelled), lock(t, q.mine.RLocker())
 	writer := q.wait(t, q.theirs, 2)
 	reader := q.wait(t, q.mine.RLocker(), 3)
-	_, err = q.client.Put(within(t), "etcdlock/orders/694d", "somebody else's")
+	_, err := q.client.Put(within(t), "etcdlock/orders/694d", "somebody else's")
 	require.NoError(t, err)
 
-	seen, err := etcdlock.Inspect(within(t), q.client, "orders")
-	require.NoError(t, err)
+	seen := inspect(t, q.client, "orders")
 	require.Equal(t, 2, seen.Holding)
 	require.Zero(t, seen.Size)
 	var kinds []string
@@ -81,8 +91,7 @@ func TestInspectTellsTheTTLOfEveryPlaceOfALease(t *testing.T) {
 		_, err := client.Put(within(t), fmt.Sprintf("etcdlock/orders/%x", i), "", clientv3.WithLease(lease))
 		require.NoError(t, err)
 	}
-	seen, err := etcdlock.Inspect(within(t), client, "orders")
-	require.NoError(t, err)
+	seen := inspect(t, client, "orders")
 	require.Len(t, seen.Places, 2*len(leases))
 	for i, p := range seen.Places {
 		require.Equal(t, leases[i%len(leases)], p.Lease)
@@ -119,8 +128,7 @@ func TestInspectCountsADowngradedWriterAndItsReaders(t *testing.T) {
 	h := lock(t, q.mine)
 	require.NoError(t, h.Downgrade(within(t)))
 	reader := lock(t, q.theirs.RLocker())
-	seen, err := etcdlock.Inspect(within(t), q.client, "orders")
-	require.NoError(t, err)
+	seen := inspect(t, q.client, "orders")
 	require.Equal(t, 2, seen.Holding)
 	unlockAll(t, h, reader)
 }
@@ -136,8 +144,7 @@ func TestInspectTakesTheOptionsOfEveryKind(t *testing.T) {
 		{etcdlock.WithLocalHandover(time.Second, 2), etcdlock.WithRetention(time.Second)},
 		{etcdlock.WithMinHold(time.Second), etcdlock.WithLabel("mine"), etcdlock.WithHooks(&etcdlock.Hooks{})},
 	} {
-		q, err := etcdlock.Inspect(within(t), client, "orders", append(options, etcdlock.WithNamespace("shop"))...)
-		require.NoError(t, err)
+		q := inspect(t, client, "orders", append(options, etcdlock.WithNamespace("shop"))...)
 		require.Equal(t, "shop/orders/", q.Prefix)
 	}
 }
@@ -147,8 +154,7 @@ func TestInspectKnowsSizesAndWeights(t *testing.T) {
 	one, two := acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 3)
 	other, _ := p.other(t)
 	heavy, light := p.wait(t, other, 2, 2), p.wait(t, p.Semaphore, 1, 3)
-	seen, err := etcdlock.Inspect(within(t), p.client, "pool")
-	require.NoError(t, err)
+	seen := inspect(t, p.client, "pool")
 	require.EqualValues(t, 5, seen.Size)
 	require.Equal(t, 2, seen.Holding)
 	var weights []int64
@@ -157,41 +163,21 @@ func TestInspectKnowsSizesAndWeights(t *testing.T) {
 		weights = append(weights, place.Weight)
 	}
 	require.Equal(t, []int64{1, 3, 2, 1}, weights)
-	unlockAll(t, one, two)
-	unlockAll(t, granted(t, heavy), granted(t, light))
-}
-
-func TestInspectAddsUpWeightsOfAnySize(t *testing.T) {
-	p := newPool(t, math.MaxInt64)
-	h := acquire(t, p.Semaphore, math.MaxInt64-1)
-	waiting := p.wait(t, p.Semaphore, 5, 1)
-	seen, err := etcdlock.Inspect(within(t), p.client, "pool")
-	require.NoError(t, err)
-	require.Len(t, seen.Places, 2)
-	require.Equal(t, 1, seen.Holding)
-	unlock(t, h)
-	unlock(t, granted(t, waiting))
-}
-
-// Who got a permit before cannot be told from who waits.
-func TestInspectCountsThoseThatFitAfterAReduction(t *testing.T) {
-	p := newPool(t, 3)
-	holds := []*etcdlock.Hold{acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 1)}
-	require.NoError(t, p.Resize(within(t), 2))
-	seen, err := etcdlock.Inspect(within(t), p.client, "pool")
-	require.NoError(t, err)
-	require.Len(t, seen.Places, 3)
-	require.Equal(t, 2, seen.Holding)
-	unlockAll(t, holds...)
+	// Who got a permit before a reduction cannot be told from who waits.
+	require.NoError(t, p.Resize(within(t), 3))
+	require.Equal(t, 1, inspect(t, p.client, "pool").Holding)
+	require.NoError(t, p.Resize(within(t), math.MaxInt64))
+	h := acquire(t, p.Semaphore, math.MaxInt64-7)
+	last := p.wait(t, other, 5, 5)
+	require.Equal(t, 5, inspect(t, p.client, "pool").Holding, "weights add up, whatever their size")
+	unlockAll(t, h, one, two, granted(t, heavy), granted(t, light))
+	unlock(t, granted(t, last))
 }
 
 func TestInspectKnowsCandidates(t *testing.T) {
-	cluster, client := newCluster(t)
-	e := etcdlock.NewElection(newSession(t, cluster.Client(t)), "controller", etcdlock.WithPriority(7))
-	term, err := e.Campaign(within(t), "node-1")
-	require.NoError(t, err)
-	seen, err := etcdlock.Inspect(within(t), client, "controller")
-	require.NoError(t, err)
+	c := newContest(t)
+	c.lead("node-1", etcdlock.WithPriority(7))
+	seen := inspect(t, c.client, "controller")
 	require.Len(t, seen.Places, 1)
 	p := seen.Places[0]
 	require.Equal(t, "candidate", p.Kind)
@@ -199,7 +185,6 @@ func TestInspectKnowsCandidates(t *testing.T) {
 	require.Equal(t, 7, p.Priority)
 	require.True(t, p.Holding)
 	require.Zero(t, p.Owner)
-	require.NoError(t, term.Resign(within(t)))
 }
 
 func TestInspectLooksWhereTheOptionsSay(t *testing.T) {
@@ -207,8 +192,7 @@ func TestInspectLooksWhereTheOptionsSay(t *testing.T) {
 	s := newSession(t, cluster.Client(t))
 	for _, opts := range [][]etcdlock.Option{{etcdlock.AtPrefix()}, {etcdlock.WithNamespace("shop")}} {
 		h := lock(t, etcdlock.NewMutex(s, "a/b", opts...))
-		seen, err := etcdlock.Inspect(within(t), s.Client(), "a/b", opts...)
-		require.NoError(t, err)
+		seen := inspect(t, s.Client(), "a/b", opts...)
 		require.Len(t, seen.Places, 1)
 		require.Equal(t, h.Key(), seen.Places[0].Key)
 		unlock(t, h)
@@ -228,11 +212,10 @@ func TestForceReleaseLetsTheNextInAndNothingElse(t *testing.T) {
 	}
 	require.ErrorIs(t, etcdlock.ForceRelease(within(t), q.client, "etcdlock/orders/none", 0), etcdlock.ErrStale)
 	requireWaiting(t, waiting)
-	seen, err := etcdlock.Inspect(within(t), q.client, "orders")
-	require.NoError(t, err)
-	require.NoError(t, etcdlock.ForceRelease(within(t), q.client, seen.Places[0].Key, seen.Places[0].Token))
+	seen := inspect(t, q.client, "orders")
+	force(t, q.client, seen.Places[0].Key, seen.Places[0].Token)
 	next := granted(t, waiting)
-	_, err = stuck.Txn(within(t)).Commit()
+	_, err := stuck.Txn(within(t)).Commit()
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 	requireLost(t, stuck)
 
@@ -247,41 +230,7 @@ func TestAForceReleaseWhoseReplyWasLostIsOne(t *testing.T) {
 	q := newLine(t)
 	stuck := lock(t, q.mine)
 	q.cluster.LoseReply("Txn", embedtest.Once())
-	require.NoError(t, etcdlock.ForceRelease(within(t), q.client, stuck.Key(), stuck.Token()))
+	force(t, q.client, stuck.Key(), stuck.Token())
 	require.Zero(t, tickets(t, q.client))
 	require.ErrorIs(t, stuck.Unlock(within(t)), etcdlock.ErrLost)
-}
-
-// The holder is stuck: it does not look, let alone unlock. What is left of its hold when a
-// part has been removed must not keep others waiting.
-func TestForcedReleaseOfAPartFreesTheRest(t *testing.T) {
-	cluster, client := newCluster(t)
-	mine, theirs := newSession(t, cluster.Client(t)), newSession(t, cluster.Client(t))
-	parts := func(name string) []etcdlock.Lockable {
-		return []etcdlock.Lockable{etcdlock.NewMutex(mine, name), etcdlock.NewMutex(mine, name+" too")}
-	}
-	tests := map[string]struct{ stuck, next etcdlock.Locker }{
-		"numbered permit": {
-			etcdlock.NewSemaphore(mine, "numbered permit", 1, etcdlock.WithSlots()),
-			etcdlock.NewSemaphore(theirs, "numbered permit", 1, etcdlock.WithSlots()),
-		},
-		"multi": {
-			etcdlock.NewMulti(mine, parts("multi")...),
-			etcdlock.NewMulti(theirs, parts("multi")...),
-		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := lock(t, tt.stuck)
-			q, err := etcdlock.Inspect(within(t), client, name)
-			require.NoError(t, err)
-			require.Len(t, q.Places, 1)
-			require.NoError(t, etcdlock.ForceRelease(within(t), client, q.Places[0].Key, q.Places[0].Token))
-			next := lock(t, tt.next)
-			require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
-			unlock(t, next)
-			require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-		})
-	}
 }

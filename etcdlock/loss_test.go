@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
@@ -27,7 +28,7 @@ func TestARefusedTransactionTellsWhetherTheLeaseIsGoneOrTheKeyAlone(t *testing.T
 	m := etcdlock.NewMutex(s, "orders")
 
 	h := lock(t, m)
-	require.NoError(t, etcdlock.ForceRelease(within(t), client, h.Key(), h.Token()))
+	force(t, client, h.Key(), h.Token())
 	err := commit(within(t), h)
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 	require.ErrorContains(t, err, fmt.Sprintf("the key %s was removed", h.Key()))
@@ -37,6 +38,61 @@ func TestARefusedTransactionTellsWhetherTheLeaseIsGoneOrTheKeyAlone(t *testing.T
 	err = commit(within(t), h)
 	require.ErrorIs(t, err, etcdlock.ErrLost)
 	require.ErrorContains(t, err, fmt.Sprintf("the key %s is gone with its lease %x", h.Key(), s.Lease()))
+}
+
+// A transaction does not outlast the hold, whatever its context. That the hold is gone says nothing about a
+// transaction that was sent while it was there.
+func TestTxnReturnsWhenTheHoldEnds(t *testing.T) {
+	cluster, client := newCluster(t)
+	s := newSession(t, cluster.Client(t))
+	h := lock(t, etcdlock.NewMutex(s, "orders"))
+	silence := cluster.LoseRequest("Txn")
+	defer silence.Heal()
+	returned := background(func() error { return commit(context.Background(), h) })
+	require.NoError(t, silence.Wait(within(t)))
+	lose(t, client, s)
+	err := await(t, "the transaction", returned)
+	require.ErrorIs(t, err, etcdlock.ErrLost)
+	require.ErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
+}
+
+func TestTheOutcomeOfALostAnswerIsUnknownAndThatOfARefusalIsNot(t *testing.T) {
+	cluster, client := newCluster(t)
+	h := lock(t, newMutex(t, cluster))
+	before := cluster.Calls("Txn")
+	err := commit(cancelled(), h)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
+	require.Equal(t, before, cluster.Calls("Txn"), "it was not sent")
+
+	fault := cluster.LoseReply("Txn", embedtest.Once())
+	ctx, cancel := context.WithCancel(within(t))
+	committed := background(func() error { return commit(ctx, h) })
+	require.NoError(t, fault.Wait(within(t)))
+	cancel()
+	err = await(t, "the transaction", committed)
+	require.ErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
+	require.ErrorIs(t, err, context.Canceled)
+	remove(t, client, "orders/last") // it did take effect
+
+	remove(t, client, h.Key())
+	for range 2 { // the guard is refused, then the loss is known
+		err = commit(within(t), h)
+		require.ErrorIs(t, err, etcdlock.ErrLost)
+		require.NotErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
+	}
+	require.Empty(t, keysAt(t, client, "orders/"))
+	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+}
+
+// Scenario F4, for a store outside etcd.
+func TestAFenceRefusesTokensBelowTheHighest(t *testing.T) {
+	var fence etcdlock.Fence
+	require.ErrorIs(t, fence.Admit(0), etcdlock.ErrStale, "that is no token")
+	require.NoError(t, fence.Admit(7), "nobody else has been here")
+	require.NoError(t, fence.Admit(9))
+	require.ErrorIs(t, fence.Admit(7), etcdlock.ErrStale)
+	require.NoError(t, fence.Admit(9), "a holder may write as often as it likes")
 }
 
 // clockOf returns a clock for a session, and what sets it forward, as if the machine had slept.

@@ -1,24 +1,20 @@
 package etcdlock_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/session"
 )
 
 // It is far longer than the test, so that it must have been stopped from counting to be over.
 const aLongTime = time.Hour
 
 func TestAReleaseTakesEffectNoEarlierThanAsked(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	s, client := newSession(t, cluster.Client(t)), cluster.Client(t)
+	cluster, client := newCluster(t)
+	s := newSession(t, cluster.Client(t))
 	lingers := etcdlock.WithMinHold(aLongTime)
 	for name, l := range map[string]etcdlock.Locker{
 		"job": etcdlock.NewMutex(s, "job", lingers), "data": etcdlock.NewRWMutex(s, "data", lingers),
@@ -44,38 +40,17 @@ func TestAReleaseTakesEffectNoEarlierThanAsked(t *testing.T) {
 	}
 }
 
-func TestTheNextInLineGetsInWhenTheMinimumIsOver(t *testing.T) {
-	t.Parallel()
-	const minimum = 1500 * time.Millisecond
-	for _, closed := range []bool{false, true} {
-		cluster := embedtest.Start(t)
-		s := newSession(t, cluster.Client(t))
-		began := time.Now()
-		h := lock(t, etcdlock.NewMutex(s, "job", etcdlock.WithMinHold(minimum)))
-		unlock(t, h)
-		if closed {
-			require.NoError(t, s.Close(within(t)))
-		}
-		next := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "job"))
-		require.GreaterOrEqual(t, time.Since(began), minimum)
-		require.Greater(t, next.Token(), h.Token())
-		unlock(t, next)
-		requireNothingLeft(t, cluster.Client(t))
-	}
-}
-
 // Who holds longer than that anyway, or dies, is not kept any longer.
 func TestAMinimumIsNoMatterAfterItOrAfterALoss(t *testing.T) {
 	cluster, client := newCluster(t)
-	keeper := session.Keep(cluster.Client(t), session.WithTTL(longTTL))
+	keeper := keep(t, cluster.Client(t))
 	h := lock(t, etcdlock.NewMutex(keeper, "job", etcdlock.WithMinHold(time.Nanosecond)))
 	unlock(t, h)
 	require.Zero(t, tickets(t, client))
 
 	lingering := etcdlock.NewMutex(keeper, "job", etcdlock.WithMinHold(aLongTime))
 	h = lock(t, lingering)
-	s := current(t, keeper)
-	revoke(t, client, s) // a crash
+	revoke(t, client, current(t, keeper)) // a crash
 	next := lock(t, etcdlock.NewMutex(newSession(t, client), "job"))
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 	require.NoError(t, next.Err())
@@ -86,7 +61,6 @@ func TestAMinimumIsNoMatterAfterItOrAfterALoss(t *testing.T) {
 	remove(t, client, h.Key())
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 	require.Zero(t, tickets(t, client), "what was deleted does not come back")
-	require.NoError(t, keeper.Close(within(t)))
 }
 
 // What is left of it would keep others from the other locks for that time.
@@ -103,17 +77,9 @@ func TestALateDowngradeDoesNotShortenAMinimum(t *testing.T) {
 	cluster, client := newCluster(t)
 	s := newSession(t, cluster.Client(t))
 	h := lock(t, etcdlock.NewRWMutex(s, "data", etcdlock.WithMinHold(aLongTime)))
-	held := cluster.Hold("Txn", embedtest.Once(), embedtest.When(creates))
-	ctx, cancel := context.WithCancel(within(t))
-	go func() {
-		_ = held.Wait(ctx)
-		cancel()
-	}()
-	require.ErrorIs(t, h.Downgrade(ctx), context.Canceled)
+	arrive := heldUp(t, cluster, h.Downgrade)
 	unlock(t, h)
-	entries := cluster.AppliedIndex()
-	held.Heal()
-	require.Eventually(t, func() bool { return cluster.AppliedIndex() > entries }, patience, time.Millisecond)
+	arrive()
 	require.NoError(t, s.Close(within(t)))
 	require.Equal(t, 1, tickets(t, client), "the minimum is not over")
 }

@@ -22,51 +22,25 @@ func tenantOf(t *testing.T, cluster *embedtest.Cluster, prefix string) *clientv3
 	return client
 }
 
-// Every kind is taken, waited for, forced open and released, next to somebody in another namespace
-// who has the lock of the same name all the time.
+// All is done next to a neighbour in another namespace who has the lock of the same name all the time.
 func TestEveryKindOfLockKeepsToTheNamespaceOfItsClient(t *testing.T) {
-	t.Parallel()
-	for _, k := range kinds {
-		t.Run(k.title, func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t)
-			root := cluster.Client(t)
-			b := &bench{kind: k, cluster: cluster, client: tenantOf(t, cluster, "tenant/")}
-			b.session = newSession(t, b.client)
-			neighbour := lock(t, k.open(newSession(t, tenantOf(t, cluster, "neighbour/")), "orders"))
-			inTheWay := lock(t, b.blocker())
-
-			s := newSession(t, tenantOf(t, cluster, "tenant/"))
-			l := k.open(s, "orders")
-			waiting := b.wait(within(t), t, l, 1)
-			for _, key := range keysAt(t, root, "") {
-				require.True(t, strings.HasPrefix(key, "tenant/") || strings.HasPrefix(key, "neighbour/"), key)
-			}
-			q, err := etcdlock.Inspect(within(t), b.client, k.queue("orders"), etcdlock.AtPrefix())
-			require.NoError(t, err)
-			require.Len(t, q.Places, 2, "the neighbour is somewhere else")
-			require.Equal(t, inTheWay.Key(), q.Places[0].Key)
-			require.Positive(t, q.Places[0].TTL)
-			require.NoError(t, etcdlock.ForceRelease(within(t), b.client, q.Places[0].Key, q.Places[0].Token))
-			h := granted(t, waiting)
-			require.ErrorIs(t, await(t, "the loss", lossOf(inTheWay)), etcdlock.ErrLost)
-
-			_, err = h.Txn(within(t)).Then(clientv3.OpPut("last", "1")).Commit()
-			require.NoError(t, err)
-			require.Contains(t, keysAt(t, root, ""), "tenant/last")
-			remove(t, root, "tenant/last")
-			remove(t, root, "tenant/"+h.Key())
-			require.ErrorIs(t, await(t, "the loss", lossOf(h)), etcdlock.ErrLost)
-			require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-
-			unlock(t, lock(t, l))
-			h = tryLock(t, l)
-			unlock(t, h)
-			require.NoError(t, neighbour.Err())
-			unlock(t, neighbour)
-			requireNothingLeft(t, root)
-		})
-	}
+	everyKind(t, func(t *testing.T, b *bench) {
+		root := b.client
+		b.client = tenantOf(t, b.cluster, "tenant/")
+		b.session = newSession(t, b.client)
+		neighbour := lock(t, b.open(newSession(t, tenantOf(t, b.cluster, "neighbour/")), "orders"))
+		h := lock(t, b.open(b.session, "orders"))
+		require.NoError(t, commit(within(t), h))
+		for _, key := range keysAt(t, root, "") {
+			require.True(t, strings.HasPrefix(key, "tenant/") || strings.HasPrefix(key, "neighbour/"), key)
+		}
+		remove(t, root, "tenant/orders/last")
+		unlock(t, h)
+		b.everything(t, newSession(t, tenantOf(t, b.cluster, "tenant/")))
+		require.NoError(t, neighbour.Err())
+		unlock(t, neighbour)
+		requireNothingLeft(t, root)
+	})
 }
 
 func TestObserversAndSizesKeepToTheNamespaceOfTheirClient(t *testing.T) {

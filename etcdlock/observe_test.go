@@ -21,22 +21,32 @@ func observer(client *clientv3.Client) *etcdlock.Election {
 }
 
 // observed observes through client, from the beginning until there is a leader called "end".
-func (c *contest) observed(client *clientv3.Client) (truth *history, seen observation) {
+func (c *contest) observed(client *clientv3.Client) observation {
 	c.t.Helper()
-	truth = watchHistory(c.t, c.client)
-	seen = observing(within(c.t), observer(client), "end")
+	seen := observing(within(c.t), observer(client), "end")
 	require.True(c.t, await(c.t, "the present state", seen.first).Vacant())
-	return truth, seen
+	return seen
+}
+
+// terms has a candidate lead and resign some times, and returns what there is to be seen of that.
+func terms(t *testing.T, e *etcdlock.Election) (all []etcdlock.Leader) {
+	for i := range 3 {
+		term := lead(t, e, strconv.Itoa(i))
+		all = append(all, leader(term, strconv.Itoa(i)), etcdlock.Leader{})
+		resign(t, term)
+	}
+	return all
 }
 
 // Scenario E4.
 func TestObserveTellsEveryChangeInOrder(t *testing.T) {
 	c := newContest(t)
-	truth, seen := c.observed(c.cluster.Client(t))
+	seen := c.observed(c.cluster.Client(t))
 	leases, err := c.client.Leases(within(t))
 	require.NoError(t, err)
 	require.Empty(t, leases.Leases, "it needs no session")
 
+	want := []etcdlock.Leader{{}}
 	one, two := c.candidate(), c.candidate()
 	for i := range 20 { // swapping quickly, with a vacancy and without
 		first := lead(t, one, "one "+strconv.Itoa(i))
@@ -44,56 +54,55 @@ func TestObserveTellsEveryChangeInOrder(t *testing.T) {
 		require.NoError(t, first.Proclaim(within(t), "one, again"), "which is no change")
 		c.standOn(two, "two "+strconv.Itoa(i))
 		resign(t, first)
-		resign(t, c.next("two "+strconv.Itoa(i)))
+		second := c.next("two " + strconv.Itoa(i))
+		resign(t, second)
+		want = append(want, leader(first, "one "+strconv.Itoa(i)), leader(first, "one, again"),
+			leader(second, "two "+strconv.Itoa(i)), etcdlock.Leader{})
 		// What is compacted before it has been told cannot be told.
-		require.Eventually(t, func() bool { return seen.count.Load() == int64(1+4*(i+1)) }, patience, waitABit)
+		require.Eventually(t, func() bool { return seen.count.Load() == int64(len(want)) }, patience, waitABit)
 		_, err := c.cluster.Compact(within(t))
 		require.NoError(t, err)
 	}
-	lead(t, one, "end")
-	want := truth.until(t, "end")
-	require.Len(t, want, 20*4+2)
+	want = append(want, leader(lead(t, one, "end"), "end"))
 	require.Equal(t, want, await(t, "the observer", seen.all))
 }
 
 // Scenario E4.
 func TestObserveLeavesNothingOutWhateverHappensToEtcd(t *testing.T) {
 	t.Parallel()
-	terms := func(t *testing.T, e *etcdlock.Election) {
-		for i := range 3 {
-			resign(t, lead(t, e, strconv.Itoa(i)))
-		}
-	}
-	for name, trouble := range map[string]func(*testing.T, *contest, *embedtest.Link, *etcdlock.Election){
-		"cut": func(t *testing.T, _ *contest, link *embedtest.Link, e *etcdlock.Election) {
+	for name, trouble := range map[string]func(*testing.T, *contest, *embedtest.Link, *etcdlock.Election) []etcdlock.Leader{
+		"cut": func(t *testing.T, _ *contest, link *embedtest.Link, e *etcdlock.Election) []etcdlock.Leader {
+			defer link.Heal()
 			link.Cut()
-			terms(t, e)
-			link.Heal()
+			return terms(t, e)
 		},
-		"black hole": func(t *testing.T, _ *contest, link *embedtest.Link, e *etcdlock.Election) {
+		"black hole": func(t *testing.T, _ *contest, link *embedtest.Link, e *etcdlock.Election) []etcdlock.Leader {
+			defer link.Heal()
 			link.Blackhole()
-			terms(t, e)
-			link.Heal()
+			return terms(t, e)
 		},
-		"members and leaders": func(t *testing.T, c *contest, _ *embedtest.Link, e *etcdlock.Election) {
-			for i, m := range c.cluster.Members() {
-				term := lead(t, e, strconv.Itoa(i))
+		"members and leaders": func(t *testing.T, c *contest, _ *embedtest.Link, e *etcdlock.Election) (all []etcdlock.Leader) {
+			for _, m := range c.cluster.Members() {
+				term := lead(t, e, m.Name())
 				require.NoError(t, c.cluster.MoveLeader(within(t), m))
 				require.NoError(t, m.Restart())
+				all = append(all, leader(term, m.Name()), etcdlock.Leader{})
 				resign(t, term)
 			}
+			return all
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newContest(t, embedtest.WithSize(3))
 			client, link := c.cluster.Link(t)
-			truth, seen := c.observed(client)
+			seen := c.observed(client)
 			e := c.candidate()
+			want := []etcdlock.Leader{{}}
 			for range 2 {
-				trouble(t, c, link, e)
+				want = append(want, trouble(t, c, link, e)...)
 			}
-			lead(t, e, "end")
-			require.Equal(t, truth.until(t, "end"), await(t, "the observer", seen.all))
+			want = append(want, leader(lead(t, e, "end"), "end"))
+			require.Equal(t, want, await(t, "the observer", seen.all))
 		})
 	}
 }
@@ -102,12 +111,10 @@ func TestObserveLeavesNothingOutWhateverHappensToEtcd(t *testing.T) {
 func TestObserveGoesOnAfterACompactionOfWhatItMissed(t *testing.T) {
 	c := newContest(t)
 	client, link := c.cluster.Link(t)
-	truth, seen := c.observed(client)
+	seen := c.observed(client)
 	e := c.candidate()
 	link.Cut()
-	for range 5 {
-		resign(t, lead(t, e, "missed"))
-	}
+	want := append([]etcdlock.Leader{{}}, terms(t, e)...)
 	last := lead(t, e, "stays")
 	_, err := c.cluster.Compact(within(t))
 	require.NoError(t, err)
@@ -115,8 +122,8 @@ func TestObserveGoesOnAfterACompactionOfWhatItMissed(t *testing.T) {
 	link.Heal()
 	awaitWatch(t, c.cluster, before)
 	resign(t, last)
-	lead(t, e, "end")
-	require.Subset(t, truth.until(t, "end"), await(t, "the observer", seen.all))
+	want = append(want, leader(last, "stays"), leader(lead(t, e, "end"), "end"))
+	require.Subset(t, want, await(t, "the observer", seen.all))
 }
 
 func TestObserveEndsWithItsContextAndWithAnInvalidName(t *testing.T) {

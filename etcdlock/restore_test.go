@@ -2,7 +2,6 @@ package etcdlock_test
 
 import (
 	"context"
-	"iter"
 	"testing"
 	"time"
 
@@ -106,51 +105,4 @@ func TestAKeptLockIsNotHandedOutAfterEtcdWentBack(t *testing.T) {
 	require.Nil(t, h)
 	require.Error(t, err)
 	require.NoError(t, other.Err())
-}
-
-// told delivers what follow tells.
-func told[T any](t *testing.T, follow func(context.Context) iter.Seq2[T, error]) <-chan T {
-	c := make(chan T, 10)
-	ctx := within(t)
-	go func() {
-		for v, err := range follow(ctx) {
-			if err != nil {
-				t.Error(err)
-			}
-			c <- v
-		}
-	}()
-	return c
-}
-
-func TestObserversAreToldWhatIsWhenEtcdWentBack(t *testing.T) {
-	t.Parallel()
-	for name, options := range map[string][]embedtest.RestoreOption{"same ID": nil, "another ID": {embedtest.NewClusterID()}} {
-		t.Run(name, func(t *testing.T) {
-			cluster, client := newCluster(t)
-			e := etcdlock.NewElection(newSession(t, client), "chief")
-			permits := etcdlock.NewSemaphore(newSession(t, client), "permits", 2)
-			leaders := told(t, e.Observe)
-			sizes := told(t, permits.Sizes)
-			require.True(t, await(t, "nobody", leaders).Vacant())
-			require.Zero(t, await(t, "no size", sizes))
-			snapshot, err := cluster.Snapshot(within(t))
-			require.NoError(t, err)
-			_, err = e.Campaign(within(t), "forgotten")
-			require.NoError(t, err)
-			require.Equal(t, "forgotten", await(t, "the leader", leaders).Value)
-			require.NoError(t, permits.Resize(within(t), 3))
-			require.EqualValues(t, 3, await(t, "the size", sizes))
-
-			require.NoError(t, cluster.Restore(within(t), snapshot, options...))
-			require.True(t, await(t, "the vacancy", leaders).Vacant())
-			require.Zero(t, await(t, "that there is no size", sizes))
-			now := newSession(t, client)
-			_, err = etcdlock.NewElection(now, "chief").Campaign(within(t), "next")
-			require.NoError(t, err)
-			require.Equal(t, "next", await(t, "the next leader", leaders).Value)
-			require.NoError(t, etcdlock.NewSemaphore(now, "permits", 2).Resize(within(t), 4))
-			require.EqualValues(t, 4, await(t, "the next size", sizes))
-		})
-	}
 }

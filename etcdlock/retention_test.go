@@ -123,7 +123,7 @@ func TestALocalLineGoesOnWithTheKeepersNextSession(t *testing.T) {
 // removals are the ways in which a ticket goes by hand. Who had it may lock again.
 var removals = map[string]func(*testing.T, *embedtest.Cluster, *session.Session, *etcdlock.Hold){
 	"the key is removed": func(t *testing.T, c *embedtest.Cluster, _ *session.Session, h *etcdlock.Hold) {
-		require.NoError(t, etcdlock.ForceRelease(within(t), c.Client(t), h.Key(), h.Token()))
+		force(t, c.Client(t), h.Key(), h.Token())
 	},
 	"the lease is revoked": func(t *testing.T, c *embedtest.Cluster, s *session.Session, _ *etcdlock.Hold) {
 		revoke(t, c.Client(t), s)

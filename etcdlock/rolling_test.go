@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -121,70 +119,4 @@ func (l *rollingLine) requireOrder(t *testing.T) {
 		unlock(t, one)
 	}
 	unlock(t, two)
-}
-
-// Scenario H10, with leases so short that some may be lost: then that is told, and the next session
-// goes on.
-func TestWorkersGoOnWhileAllMembersAreRestartedOneByOne(t *testing.T) {
-	t.Parallel()
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			cluster, client := newCluster(t, embedtest.WithSize(3))
-			w := &workers{t: t, done: make(chan struct{}, 100)}
-			working, stop := context.WithCancel(atLeisure(t))
-			defer w.running.Wait()
-			defer stop()
-			for range 3 {
-				sessions := keep(t, cluster.Client(t), session.WithTTL(2*secondTTL))
-				w.running.Go(func() { w.work(working, etcdlock.NewMutex(sessions, "orders")) })
-			}
-			await(t, "some work", w.done)
-			roll(t, cluster, end)
-			for len(w.done) > 0 {
-				<-w.done
-			}
-			await(t, "work after that", w.done)
-			stop()
-			w.running.Wait()
-			requireNothingLeft(t, client)
-		})
-	}
-}
-
-// workers check that no two of them believe to have the lock at the same time.
-type workers struct {
-	t       *testing.T
-	running sync.WaitGroup
-	done    chan struct{} // tells of work, as far as there is room
-
-	inside atomic.Pointer[etcdlock.Hold]
-	fence  etcdlock.Fence
-}
-
-func (w *workers) work(ctx context.Context, l etcdlock.Locker) {
-	for ctx.Err() == nil {
-		err := etcdlock.Do(ctx, l, func(_ context.Context, h *etcdlock.Hold) error {
-			w.check(h)
-			return nil
-		})
-		switch {
-		case err == nil:
-			select {
-			case w.done <- struct{}{}:
-			default:
-			}
-		case ctx.Err() == nil && !errors.Is(err, etcdlock.ErrLost):
-			w.t.Errorf("neither held nor lost: %v", err)
-		}
-	}
-}
-
-func (w *workers) check(h *etcdlock.Hold) {
-	defer w.inside.CompareAndSwap(h, nil)
-	if other := w.inside.Swap(h); other != nil && other.Err() == nil && h.Err() == nil {
-		w.t.Errorf("tokens %d and %d hold the lock at the same time", other.Token(), h.Token())
-	}
-	if err := w.fence.Admit(h.Token()); err != nil && h.Err() == nil {
-		w.t.Errorf("token %d has been replaced and does not know: %v", h.Token(), err)
-	}
 }

@@ -122,32 +122,6 @@ func TestMorePermitsGoToThoseWhoWaitAtOnce(t *testing.T) {
 	requireSizeError(t, stranger, etcdlock.SizeError{Asked: 2, Agreed: 3})
 }
 
-func TestFewerPermitsTakeNoneAwayAndGrantNoneUntilEnoughAreBack(t *testing.T) {
-	p := newPool(t, 4)
-	var holds []*etcdlock.Hold
-	for range 4 {
-		holds = append(holds, acquire(t, p.Semaphore, 1))
-	}
-	other, _ := p.other(t)
-	heavy, light := p.wait(t, other, 3, 4), p.wait(t, other, 1, 5)
-	require.NoError(t, p.Resize(within(t), 2))
-	var wrong *etcdlock.SizeError
-	require.ErrorAs(t, await(t, "the one who asks for too much", heavy).err, &wrong)
-	require.Equal(t, etcdlock.SizeError{Asked: 3, Agreed: 2, Weight: true}, *wrong)
-	for _, h := range holds {
-		_, err := h.Txn(within(t)).Commit()
-		require.NoError(t, err)
-	}
-	for _, h := range holds[:2] {
-		requireWaiting(t, light)
-		unlock(t, h)
-	}
-	requireWaiting(t, light)
-	requireBusy(t, p)
-	unlock(t, holds[2])
-	unlockAll(t, granted(t, light), holds[3])
-}
-
 func TestSizesTellsEveryChange(t *testing.T) {
 	p := newPool(t, 2)
 	ctx, cancel := context.WithCancel(within(t))

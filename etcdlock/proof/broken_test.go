@@ -158,7 +158,7 @@ func TestAStrikeIsForgiven(t *testing.T) {
 	owner := h.acquired(1, onlyOne, first, 0, 0)
 	called := h.now()
 	second := stand(t, client, "second", clientv3.NoLease)
-	h.strike(ticketID{first.key, first.token})
+	strike(h, h.struck, ticketID{first.key, first.token})
 	remove(t, client, first.key)
 	successor := h.acquired(2, onlyOne, second, 0, called)
 	require.True(t, owner.look())

@@ -20,7 +20,7 @@ var goBack = flag.Int("goback", 2, "how often the cluster goes back in TestAClus
 
 // A cluster that goes back may let somebody in beside a holder of before, for as long as nobody has noticed. So
 // it is left out what people believed then; what has to be is that calls return, that holders of
-// what is gone are told, that observers go on, and that everything works in the end.
+// what is gone are told, and that everything works in the end.
 func TestAClusterThatGoesBack(t *testing.T) {
 	seed := *oneSeed
 	if seed == 0 {
@@ -44,7 +44,6 @@ func TestAClusterThatGoesBack(t *testing.T) {
 		working.Go(func() { holders[i].keep(ctx) })
 		working.Go(func() { w.work(ctx, 6) })
 	}
-	o := observe(t, cluster.Client(t))
 	for range *goBack {
 		wait(ctx, time.Duration(random.IntN(1000))*time.Millisecond)
 		snapshot, err := cluster.Snapshot(ctx)
@@ -63,7 +62,6 @@ func TestAClusterThatGoesBack(t *testing.T) {
 		for _, holder := range holders {
 			holder.requireTold(t, cluster.Client(t))
 		}
-		o.requireGoesOn(t, workers[0].life.Load())
 	}
 	cancel()
 	done := make(chan struct{})
@@ -78,7 +76,6 @@ func TestAClusterThatGoesBack(t *testing.T) {
 		require.NotContains(t, wrong, unexpected)
 	}
 	s := &storm{nemesis: &nemesis{cluster: cluster, admin: cluster.Client(t), workers: workers, history: h}, seed: seed}
-	o.end()
 	s.calm(t)
 }
 
@@ -127,77 +124,4 @@ func (h *holder) requireTold(t *testing.T, client *clientv3.Client) {
 		answer, err := client.Txn(t.Context()).If(hold.Guards()...).Commit()
 		return err == nil && answer.Succeeded
 	}, toldWithin, 50*time.Millisecond, "somebody believes in what is gone, or cannot have it again")
-}
-
-// observer follows an election and a semaphore's size.
-type observer struct {
-	end func()
-
-	mu     sync.Mutex
-	leader string
-	size   int64
-}
-
-func observe(t *testing.T, client *clientv3.Client) *observer {
-	ctx, cancel := context.WithCancel(context.Background())
-	var observing sync.WaitGroup
-	o := &observer{end: func() { cancel(); observing.Wait() }}
-	t.Cleanup(o.end)
-	l := newLife(client, nil)
-	election := etcdlock.NewElection(l.sessions, "observed")
-	semaphore := etcdlock.NewSemaphore(l.sessions, "observed pool", 2)
-	observing.Go(func() {
-		for leader, err := range election.Observe(ctx) {
-			if err != nil {
-				continue // told again when etcd answers
-			}
-			o.mu.Lock()
-			o.leader = leader.Value
-			o.mu.Unlock()
-		}
-	})
-	observing.Go(func() {
-		for size, err := range semaphore.Sizes(ctx) {
-			if err != nil {
-				continue
-			}
-			o.mu.Lock()
-			o.size = size
-			o.mu.Unlock()
-		}
-	})
-	return o
-}
-
-// requireGoesOn requires that a new leader and a new size are seen.
-func (o *observer) requireGoesOn(t *testing.T, l *life) {
-	t.Helper()
-	value := fmt.Sprint("leader at ", time.Now())
-	size := 1 + rand.Int64N(1000)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.NoError(t, persist(func() error {
-		return etcdlock.NewSemaphore(l.sessions, "observed pool", 2).Resize(ctx, size)
-	}))
-	require.NoError(t, persist(func() error {
-		term, err := etcdlock.NewElection(l.sessions, "observed").Campaign(ctx, value)
-		if err != nil {
-			return err
-		}
-		seen := func() bool {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			return o.leader == value && o.size == size
-		}
-		noticed := false
-		for end := time.Now().Add(toldWithin); term.Err() == nil && !noticed && time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond)
-			noticed = seen()
-		}
-		if err := term.Resign(ctx); err != nil {
-			return err
-		}
-		require.True(t, noticed, "observers do not see the leader or the size")
-		return nil
-	}))
 }

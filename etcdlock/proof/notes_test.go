@@ -6,37 +6,17 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// What follows takes down what clients have been told.
-
-func (h *history) addGrant(g grant) {
+// noted takes down what a client has been told.
+func noted[T any](h *history, all *[]T, one T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.grants = append(h.grants, g)
-}
-
-func (h *history) addRelease(r release) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.releases = append(h.releases, r)
-}
-
-func (h *history) addTransfer(t transfer) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.transfers = append(h.transfers, t)
-}
-
-func (h *history) addClosing(c closing) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closings = append(h.closings, c)
+	*all = append(*all, one)
 }
 
 // expected are the errors that a Lock may return in a storm.
@@ -69,26 +49,13 @@ func (h *history) refused(err error) {
 	h.wrong = append(h.wrong, unexpected+": "+err.Error())
 }
 
-// strikeLease notes that a lease is about to be revoked.
-func (h *history) strikeLease(lease clientv3.LeaseID) {
+// strike notes that a lease is about to be revoked, or a ticket to be removed, by hand.
+func strike[ID comparable](h *history, all map[ID]int64, one ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, before := h.leases[lease]; !before {
-		h.leases[lease] = h.now()
+	if _, before := all[one]; !before {
+		all[one] = h.now()
 	}
 }
 
-// strike notes that a ticket is about to be removed by hand.
-func (h *history) strike(id ticketID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if _, before := h.struck[id]; !before {
-		h.struck[id] = h.now()
-	}
-}
-
-func (h *history) fail(what string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.wrong = append(h.wrong, what)
-}
+func (h *history) fail(what string) { noted(h, &h.wrong, what) }

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	scale = flag.Int("scale", 10, "how many percent of the large numbers to use: 10,000 waiters, 10,000 names, 2,000 sessions")
+	scale = flag.Int("scale", 10, "how many percent of the large numbers to use: 10,000 waiters, 10,000 names")
 	soak  = flag.Duration("soak", 10*time.Second, "how long to lock one name without a pause")
 )
 
@@ -112,31 +112,6 @@ func TestOneSessionHoldsManyNames(t *testing.T) {
 	answer, err := cluster.Client(t).Get(ctx, "etcdlock/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 	require.NoError(t, err)
 	require.Zero(t, answer.Count)
-}
-
-// Many sessions of one process are many leases, and one goroutine each.
-func TestManySessionsInOneProcess(t *testing.T) {
-	cluster := embedtest.Start(t)
-	ctx := t.Context()
-	client := cluster.Client(t)
-	first := newSession(t, ctx, client)
-	before := runtime.NumGoroutine()
-	sessions := make([]*session.Session, share(2_000))
-	for i := range sessions {
-		sessions[i] = newSession(t, ctx, client)
-	}
-	require.Less(t, runtime.NumGoroutine()-before, 2*len(sessions)+50)
-	h, err := etcdlock.NewMutex(sessions[len(sessions)-1], "one").Lock(ctx)
-	require.NoError(t, err)
-	require.NoError(t, h.Unlock(ctx))
-	var closing sync.WaitGroup
-	for _, s := range append(sessions, first) {
-		closing.Go(func() { _ = s.Close(context.Background()) })
-	}
-	closing.Wait()
-	leases, err := client.Leases(ctx)
-	require.NoError(t, err)
-	require.Empty(t, leases.Leases)
 }
 
 // Locking one name for a long time leaves nothing behind anywhere: not in this process, nor

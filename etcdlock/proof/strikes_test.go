@@ -44,7 +44,7 @@ var strikes = []trouble{
 		if err != nil {
 			return func() {}
 		}
-		n.history.strikeLease(s.Lease())
+		strike(n.history, n.history.leases, s.Lease())
 		_, _ = n.admin.Revoke(bounded, s.Lease())
 		return func() {}
 	}},
@@ -52,7 +52,7 @@ var strikes = []trouble{
 		bounded, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if id, some := n.ticket(); some {
-			n.history.strike(id)
+			strike(n.history, n.history.struck, id)
 			_, _ = n.admin.Txn(bounded).If(clientv3.Compare(clientv3.CreateRevision(id.key), "=", id.created)).
 				Then(clientv3.OpDelete(id.key)).Commit()
 		}
@@ -65,7 +65,7 @@ var strikes = []trouble{
 		queue, err := etcdlock.Inspect(bounded, n.admin, pick(n, names))
 		if err == nil && len(queue.Places) > 0 {
 			place := queue.Places[n.random.IntN(min(3, len(queue.Places)))]
-			n.history.strike(ticketID{place.Key, int64(place.Token)})
+			strike(n.history, n.history.struck, ticketID{place.Key, int64(place.Token)})
 			_ = etcdlock.ForceRelease(bounded, n.admin, place.Key, place.Token)
 		}
 		return func() {}
@@ -90,7 +90,7 @@ var strikes = []trouble{
 		var err error
 		began, done := w.during(bounded, l, "closing", func() { err = l.sessions.Close(bounded) })
 		if err == nil && lease != 0 {
-			n.history.addClosing(closing{lease, began, done})
+			noted(n.history, &n.history.closings, closing{lease, began, done})
 		}
 		return func() { n.revive(w, l) }
 	}},

@@ -52,7 +52,7 @@ func (w *worker) steady(ctx context.Context) {
 			continue
 		}
 		b := w.history.acquired(w.number*100+99, t.step, h, leaseOf(h), called.at)
-		w.history.addGrant(grant{fmt.Sprintf("client %d, %v", w.number, t.step), b.tickets, called, w.moment(), ""})
+		noted(w.history, &w.history.grants, grant{fmt.Sprintf("client %d, %v", w.number, t.step), b.tickets, called, w.moment(), ""})
 		for b.look() && !w.calm(b) {
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -94,7 +94,7 @@ func (u *user) unlock(ctx context.Context, t *take, b *belief, h *etcdlock.Hold)
 	began, done := u.during(bounded, t.life, what, func() { err = h.Unlock(bounded) })
 	b.released(err == nil)
 	if err == nil && t.confirmed {
-		u.history.addRelease(release{what, b.tickets, began, done})
+		noted(u.history, &u.history.releases, release{what, b.tickets, began, done})
 	}
 }
 
@@ -111,7 +111,7 @@ func (u *user) transfer(ctx context.Context, t *take, b *belief) bool {
 	_, done := u.during(bounded, t.life, fmt.Sprintf("client %d, transfer to %s", u.number, to), func() {
 		err = t.term.Transfer(bounded, to)
 	})
-	u.history.addTransfer(transfer{b.tickets[0], to, done, err == nil})
+	noted(u.history, &u.history.transfers, transfer{b.tickets[0], to, done, err == nil})
 	switch {
 	case err == nil:
 		b.released(true)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -55,7 +56,7 @@ func (u *user) once(ctx context.Context) {
 		return
 	}
 	b := u.history.acquired(u.number, t.step, h, leaseOf(h), began.at)
-	u.history.addGrant(grant{what, b.tickets, began, done, t.value})
+	noted(u.history, &u.history.grants, grant{what, b.tickets, began, done, t.value})
 	u.use(ctx, t, b, h)
 }
 
@@ -201,22 +202,8 @@ func enterTwice(ctx context.Context, l *etcdlock.ReentrantLock) (*etcdlock.Hold,
 
 // leaseOf reads the lease out of the name of the hold's key.
 func leaseOf(h *etcdlock.Hold) clientv3.LeaseID {
-	name := h.Key()[1+lastSlash(h.Key())+1:]
-	for i, c := range name {
-		if c == '-' {
-			name = name[:i]
-			break
-		}
-	}
-	lease, _ := strconv.ParseInt(name, 16, 64)
+	name := h.Key()[strings.LastIndexByte(h.Key(), '/')+1:]
+	digits, _, _ := strings.Cut(name[1:], "-") // after the mode
+	lease, _ := strconv.ParseInt(digits, 16, 64)
 	return clientv3.LeaseID(lease)
-}
-
-func lastSlash(key string) int {
-	for i := len(key) - 1; i >= 0; i-- {
-		if key[i] == '/' {
-			return i
-		}
-	}
-	return -1
 }
