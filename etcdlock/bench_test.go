@@ -18,8 +18,7 @@ import (
 )
 
 // The benchmarks run every workload with this package and with etcd's own, or with a Mutex, by turns, in one
-// process and on one cluster, so that the two can be compared on a machine that is shared
-// (BenchmarkJoin one after the other):
+// process and on one cluster, so that the two can be compared on a machine that is shared:
 //
 //	go test ./etcdlock -run '^$' -bench . -timeout 60m
 //

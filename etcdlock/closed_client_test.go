@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
@@ -34,30 +31,6 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 				}
 			}
 			return last
-		},
-		"a wait for a mutex": func(t *testing.T, src session.Source, began func()) error {
-			began()
-			_, err := etcdlock.NewMutex(src, "taken").Lock(ctx)
-			require.ErrorIs(t, err, etcdlock.ErrLost)
-			return err
-		},
-		"a wait for a mutex in memory": func(t *testing.T, src session.Source, began func()) error {
-			began()
-			_, err := etcdlock.NewMutex(src, "taken", etcdlock.WithLocalHandover(time.Hour, 10)).Lock(ctx)
-			require.ErrorIs(t, err, etcdlock.ErrLost)
-			return err
-		},
-		"a wait for a permit": func(t *testing.T, src session.Source, began func()) error {
-			began()
-			_, err := etcdlock.NewSemaphore(src, "all permits", 1).Lock(ctx)
-			require.ErrorIs(t, err, etcdlock.ErrLost)
-			return err
-		},
-		"a candidate": func(t *testing.T, src session.Source, began func()) error {
-			began()
-			_, err := etcdlock.NewElection(src, "taken").Campaign(ctx, "me")
-			require.ErrorIs(t, err, etcdlock.ErrLost)
-			return err
 		},
 		"Run of a candidate": func(t *testing.T, src session.Source, began func()) error {
 			began()
@@ -89,14 +62,9 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := embedtest.Start(t)
-			holder := newSession(t, cluster.Client(t))
-			lock(t, etcdlock.NewSemaphore(holder, "all permits", 1))
-			_, err := etcdlock.NewElection(holder, "taken").Campaign(within(t), "other")
-			require.NoError(t, err)
-
-			client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints()})
+			cluster, _ := newCluster(t)
+			lead(t, etcdlock.NewElection(newSession(t, cluster.Client(t)), "taken"), "other")
+			client, err := cluster.NewClient()
 			require.NoError(t, err)
 			keeper := session.Keep(client, session.WithTTL(longTTL))
 			watches := cluster.Calls("Watch")
@@ -113,4 +81,22 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 			require.NoError(t, keeper.Close(within(t)))
 		})
 	}
+}
+
+func TestAWaitOfEveryKindEndsWhenTheClientIsClosed(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		client, err := b.cluster.NewClient()
+		require.NoError(t, err)
+		keeper := session.Keep(client, session.WithTTL(longTTL))
+		blocker := lock(t, b.blocker())
+		s := current(t, keeper)
+		waiting := b.wait(t.Context(), t, b.open(keeper, "orders"), 1)
+		require.NoError(t, client.Close())
+		r := await(t, "the end of the wait", waiting)
+		require.ErrorIs(t, r.err, etcdlock.ErrLost)
+		require.ErrorContains(t, r.err, "the client was closed")
+		require.NoError(t, keeper.Close(within(t)))
+		unlock(t, blocker)
+		revoke(t, b.client, s) // what nobody else can do any more
+	})
 }

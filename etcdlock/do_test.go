@@ -107,7 +107,7 @@ func TestALossDuringTheReleaseIsNoErrorOfDo(t *testing.T) {
 	require.ErrorIs(t, s.Err(), etcdlock.ErrLost)
 }
 
-// Whoever finds the loss out, and when, Do tells of it, once, although the work was content.
+// Do reports a loss once, whichever call finds it out, although the work returned no error.
 func TestDoTellsALossOnceHoweverItIsFoundOut(t *testing.T) {
 	t.Parallel()
 	type losing struct {

@@ -97,7 +97,7 @@ func (c *contest) requireWaiting(values ...string) {
 	}
 }
 
-// line returns the values of the leader and of those who wait, in order.
+// line returns the values of the leader and of the waiting candidates, in order.
 func (c *contest) line() []string {
 	c.t.Helper()
 	answer, err := c.client.Get(within(c.t), controllerPrefix, clientv3.WithPrefix(),

@@ -27,8 +27,8 @@ func TestTheHighestPriorityLeadsNextAndThoseOfOneInOrder(t *testing.T) {
 		resign(t, term)
 		term = c.next(want)
 		awaitTickets(t, c.client, len(c.standing)+1)
-		// Who is passed over is in line again, at the end: after that, those of one priority are
-		// in the order in which they came again.
+		// A candidate that is passed over joins again, at the end. After that, the candidates of one priority
+		// lead in the order in which they joined again.
 		for _, value := range c.line()[1:] {
 			if want = value; want != "low" {
 				break // any other is higher, and these are all the same

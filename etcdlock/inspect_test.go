@@ -163,7 +163,7 @@ func TestInspectKnowsSizesAndWeights(t *testing.T) {
 		weights = append(weights, place.Weight)
 	}
 	require.Equal(t, []int64{1, 3, 2, 1}, weights)
-	// Who got a permit before a reduction cannot be told from who waits.
+	// After a reduction, a holder from before cannot be told from a waiter.
 	require.NoError(t, p.Resize(within(t), 3))
 	require.Equal(t, 1, inspect(t, p.client, "pool").Holding)
 	require.NoError(t, p.Resize(within(t), math.MaxInt64))

@@ -40,7 +40,7 @@ func TestAReleaseTakesEffectNoEarlierThanAsked(t *testing.T) {
 	}
 }
 
-// Who holds longer than that anyway, or dies, is not kept any longer.
+// A hold that lasts longer than the minimum anyway, or is lost, is not kept any longer.
 func TestAMinimumIsNoMatterAfterItOrAfterALoss(t *testing.T) {
 	cluster, client := newCluster(t)
 	keeper := keep(t, cluster.Client(t))

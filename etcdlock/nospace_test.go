@@ -32,7 +32,7 @@ func fillUp(t *testing.T, cluster *embedtest.Cluster) (disarm func()) {
 	}
 }
 
-// countPuts counts those, whoever asks for them.
+// countPuts counts the transactions of all clients that put something.
 func countPuts(cluster *embedtest.Cluster) *atomic.Int64 {
 	puts := new(atomic.Int64)
 	cluster.LoseRequest("Txn", embedtest.When(func(message any) bool {
@@ -44,8 +44,8 @@ func countPuts(cluster *embedtest.Cluster) *atomic.Int64 {
 	return puts
 }
 
-// Promise: no space is that error, wrapped with the lock's name, at once. Who holds goes on, and can
-// release.
+// Promise: no space is that error, wrapped with the lock's name, at once. A hold goes on, and can
+// be released.
 func TestWhileEtcdHasNoSpaceHoldsStayAndEndAndNoneBegin(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		inTheWay := lock(t, b.blocker())

@@ -120,7 +120,7 @@ func TestALocalLineGoesOnWithTheKeepersNextSession(t *testing.T) {
 	unlock(t, h)
 }
 
-// removals are the ways in which a ticket goes by hand. Who had it may lock again.
+// removals are the ways in which a ticket goes by hand. Its holder may lock again.
 var removals = map[string]func(*testing.T, *embedtest.Cluster, *session.Session, *etcdlock.Hold){
 	"the key is removed": func(t *testing.T, c *embedtest.Cluster, _ *session.Session, h *etcdlock.Hold) {
 		force(t, c.Client(t), h.Key(), h.Token())

@@ -47,7 +47,7 @@ func (p *pool) other(t *testing.T, opts ...etcdlock.Option) (*etcdlock.Semaphore
 	return etcdlock.NewSemaphore(s, "pool", p.size, opts...), s
 }
 
-// wait puts one who wants n permits in line behind others.
+// wait puts a waiter for n permits in line behind others.
 func (p *pool) wait(t *testing.T, s *etcdlock.Semaphore, n int64, behind int) <-chan result {
 	t.Helper()
 	const record = 1 // the size

@@ -92,7 +92,7 @@ func TestOnlySinglePermitsHaveSlots(t *testing.T) {
 	}
 }
 
-// Whoever comes without would hold a permit that has no number, while the numbers count up to the size.
+// A user without slots would hold a permit that has no number, while the numbers count up to the size.
 func TestASemaphoreIsUsedWithSlotsByAllOrByNone(t *testing.T) {
 	t.Parallel()
 	for name, slotted := range map[string]bool{"first with": true, "first without": false} {

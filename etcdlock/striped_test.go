@@ -51,7 +51,7 @@ func newShelves(t *testing.T, n int) *shelves {
 	}
 }
 
-// It is 64-bit FNV-1a modulo n. Whoever changes that lets two processes of different versions
+// It is 64-bit FNV-1a modulo n. With another function, two processes of different versions would
 // lock different stripes for the same key.
 func TestTheStripeOfAKeyIsTheSameForEver(t *testing.T) {
 	cluster, _ := newCluster(t)

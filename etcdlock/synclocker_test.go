@@ -87,7 +87,7 @@ func TestASyncLockerTellsOfALossAndItsUnlockHarmsNobody(t *testing.T) {
 	require.Empty(t, trouble)
 }
 
-// One who has lost the lock, and one who has locked again, unlock in either order: the lock is kept for
+// The user that has lost the lock, and the one that has locked again, unlock in either order. The lock is kept for
 // as long as one of them may be at work.
 func TestAfterALossASyncLockerIsKeptUntilBothHaveUnlocked(t *testing.T) {
 	cluster, client := newCluster(t)

@@ -94,7 +94,7 @@ func TestWhoWaitsHoldsLeadsOrObservesOutlivesItsToken(t *testing.T) {
 	requireNothingLeft(t, e.root.Client())
 }
 
-// Scenario W9. A stream keeps the token that it was opened with, so one who comes when that
+// Scenario W9. A stream keeps the token that it was opened with, so a user that comes when that
 // has expired has to have another stream, or it would have to poll.
 func TestWhoComesAfterTheTokenOfTheStreamHasExpiredWatchesAllTheSame(t *testing.T) {
 	for name, wait := range map[string]func(t *testing.T, e *shortLived) (done func()){

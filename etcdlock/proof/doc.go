@@ -5,7 +5,7 @@
 // few names while seeded random faults hit members, links, requests, replies, watches, leases, keys
 // and the clients themselves. Three checks compare what they were told with each other and with etcd:
 //
-//   - Whoever gets a lock looks at once whether somebody else believes in it.
+//   - Each client that gets a lock looks at once whether another believes in it.
 //   - All that was done and believed has to be explained by a sequential model of the locks
 //     (porcupine checks that): a hold counts from the return of Lock until the last moment at which
 //     its Err was nil.

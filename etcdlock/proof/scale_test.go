@@ -152,7 +152,7 @@ func TestSteadyLockingGrowsNothing(t *testing.T) {
 	}
 	rest := func() weight {
 		compact(t, cluster)
-		// Sessions keep watches for a while, for whoever comes next.
+		// Sessions keep watches for a while, for the next caller.
 		require.Eventually(t, func() bool { return watchers(t) == 0 }, time.Minute, 50*time.Millisecond)
 		return measure(t, admin)
 	}

@@ -44,7 +44,7 @@ func TestStorms(t *testing.T) {
 	}
 }
 
-// storm is a cluster, those who use it, and what makes trouble.
+// storm is a cluster, its clients, and what makes trouble.
 type storm struct {
 	*nemesis
 	seed       uint64

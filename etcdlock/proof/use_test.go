@@ -98,7 +98,7 @@ func (u *user) unlock(ctx context.Context, t *take, b *belief, h *etcdlock.Hold)
 	}
 }
 
-// transfer passes a term on to one who waits, and reports whether it is over.
+// transfer passes a term on to a waiting candidate, and reports whether it is over.
 func (u *user) transfer(ctx context.Context, t *take, b *belief) bool {
 	bounded, cancel := u.briefly(ctx)
 	defer cancel()
