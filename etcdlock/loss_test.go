@@ -169,7 +169,7 @@ func TestTheSessionsLogMayAskAHold(t *testing.T) {
 				unlock(t, h)
 			}
 			jump(noBound)
-			await(t, "the call", background(func() error { look(m, h); return nil }))
+			require.NoError(t, await(t, "the call", background(func() error { look(m, h); return nil })))
 			require.Equal(t, 1, asked)
 		})
 	}
