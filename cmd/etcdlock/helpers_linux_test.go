@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stat returns a field of /proc/<pid>/stat, counted as in proc(5) from 1; empty if the process is not there.
+func stat(pid, field int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	line := string(text)
+	return strings.Fields(line[strings.LastIndexByte(line, ')')+1:])[field-3]
+}
+
+func state(pid int) string { return stat(pid, 3) }
+
+// alive reports whether a process runs, or could.
+func alive(pid int) bool { return state(pid) != "" && state(pid) != "Z" && state(pid) != "X" }
+
+// numbers waits for so many lines on standard output, each a number.
+func numbers(t *testing.T, r *tool, n int) []int {
+	t.Helper()
+	eventually(t, "numbers", func() bool { return strings.Count(r.out.String(), "\n") >= n })
+	var all []int
+	for line := range strings.Lines(r.out.String()) {
+		i, err := strconv.Atoi(strings.TrimSpace(line))
+		require.NoError(t, err)
+		all = append(all, i)
+	}
+	return all
+}
+
+// network is a way to the shared cluster that can swallow everything.
+type network struct {
+	address string
+	black   atomic.Bool
+	conns   sync.WaitGroup
+}
+
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	n := &network{}
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "etcd.sock"))
+	require.NoError(t, err)
+	n.address = "unix://" + listener.Addr().String()
+	target := strings.TrimPrefix(strings.TrimPrefix(shared.Endpoints()[0], "unix:"), "//")
+	n.conns.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("unix", target)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			n.conns.Go(func() { n.copy(far, near) })
+			n.conns.Go(func() { n.copy(near, far) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		n.conns.Wait()
+	})
+	return n
+}
+
+func (n *network) copy(to, from net.Conn) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	buffer := make([]byte, 32<<10)
+	for {
+		size, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		if n.black.Load() {
+			continue
+		}
+		if _, err := io.Writer(to).Write(buffer[:size]); err != nil {
+			return
+		}
+	}
+}

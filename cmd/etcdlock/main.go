@@ -1,0 +1,61 @@
+// Command etcdlock runs programs under locks and elections that live in etcd, and shows who holds them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(execute(os.Args[1:])) }
+
+// execute runs the tool and returns its exit code. What went wrong is one line on standard error.
+func execute(args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.Background())
+	if text := message(err); text != "" {
+		say("%s", text)
+	}
+	return exitCode(err)
+}
+
+// say writes a line for people.
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "etcdlock: "+format+"\n", args...) }
+
+func newRoot() *cobra.Command {
+	cobra.EnablePrefixMatching = true // as etcdctl has it
+	root := &cobra.Command{
+		Use:   "etcdlock",
+		Short: "Locks and elections in etcd, for the shell",
+		Long: `etcdlock runs programs under locks and elections that live in etcd, and shows who holds them.
+
+It connects as etcdctl does, with the same flags and ETCDCTL_ variables; a flag takes precedence.
+
+Exit codes of run and elect: the command's; 128 and the number of a signal that ended it; 124 if the lock
+was lost; 75 if it was not obtained; 69 if etcd cannot be reached; 77 if etcd refuses; 64 for a mistake in
+the call; 126 and 127 if the command cannot be executed or found; 125 for anything else.`,
+		Args:              mistakes(cobra.NoArgs),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c := newConnection(root.PersistentFlags())
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.readEnvironment(os.LookupEnv) }
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return mistake(err) })
+	root.AddCommand(newRun(c), newPut(c), newHeld(c))
+	return root
+}
+
+// mistakes makes errors of check mistakes in the call.
+func mistakes(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return mistake(fmt.Errorf("%w; see etcdlock %s --help", err, cmd.Name()))
+		}
+		return nil
+	}
+}

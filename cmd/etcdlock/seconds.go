@@ -1,0 +1,29 @@
+package main
+
+import (
+	"errors"
+	"strconv"
+	"time"
+)
+
+// seconds is a flag that takes a duration, or a number of seconds.
+type seconds struct{ time.Duration }
+
+func (s *seconds) Set(text string) error {
+	if n, err := strconv.ParseFloat(text, 64); err == nil {
+		text = strconv.FormatFloat(n, 'f', -1, 64) + "s"
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d < 0 {
+		return errors.New("negative")
+	}
+	s.Duration = d
+	return nil
+}
+
+func (s *seconds) Type() string { return "duration" }
+
+func (s *seconds) String() string { return s.Duration.String() }
