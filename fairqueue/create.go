@@ -110,8 +110,9 @@ func createdLate(parts []*part, answer *clientv3.TxnResponse, doubts int, err er
 		abandon(parts)
 		return
 	}
-	// Keys that were there already are those of an earlier attempt.
-	if err == nil || request.Doubtful(err) {
+	// Keys that were there already are those of an earlier attempt. Only a try reads them, and tells that there are none.
+	none := err == nil && len(answer.Responses) > 0 && noneIn(answer.Responses[:len(parts)])
+	if err == nil && !none || request.Doubtful(err) {
 		for _, p := range parts {
 			p.unanswered++
 		}

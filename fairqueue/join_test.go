@@ -260,6 +260,26 @@ func TestATicketThatComesLateIsNotCreated(t *testing.T) {
 	}
 }
 
+// A try that loses after its caller has left has been answered, so it costs no epoch.
+func TestATryThatIsRefusedLateLeavesNoDoubt(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	s := open(t, client)
+	s.Link().ShareAll() // as when others are in flight
+	q := fairqueue.New(s, "q")
+	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+	defer held.Heal()
+	_, err := q.TryJoin(within(t, brief), fairqueue.Exclusive)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, 1, s.Link().Unsettled())
+	hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	held.Heal()
+	eventually(t, "the try is answered", func() bool { return s.Link().Unsettled() == 0 })
+	require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), join(t, q, fairqueue.Exclusive).Key(), "the name is free")
+	require.Empty(t, keysUnder(t, client, "!"))
+}
+
 // R11: a later attempt succeeds, and its ticket has been left when the request of
 // the first one arrives.
 func TestTheFirstAttemptArrivesWhenTheTicketHasBeenLeft(t *testing.T) {
