@@ -54,7 +54,7 @@ type Transaction struct {
 // A shared request is not cancelled when ctx ends, since its answer leaves no doubt: see Late. A
 // transaction that is alone ends with ctx. Doubts is the number of attempts that were sent and not answered, that one apart: each may have
 // taken effect, or may yet. Requests that etcd's client repeats by itself are not among them. Values
-// of ctx do not travel with the request. Safe for concurrent use.
+// of ctx travel with a transaction that is alone, not with a shared request. Safe for concurrent use.
 func (l *Link) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, doubts int, err error) {
 	request.NeedContext(ctx)
 	c := l.coalescers.of(t)
