@@ -1,14 +1,18 @@
 package etcdlock_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	zapobserver "go.uber.org/zap/zaptest/observer"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -218,4 +222,29 @@ func TestReadingIsEnoughForThoseWhoLook(t *testing.T) {
 		break
 	}
 	resign(t, term)
+}
+
+// A user with a password has a watch more, which keeps the stream open.
+func TestAShutdownWithAPasswordLogsNothing(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t, embedtest.WithAuth("secret"))
+	for range 5 {
+		core, logs := zapobserver.New(zap.WarnLevel)
+		client, err := clientv3.New(clientv3.Config{
+			Endpoints: c.Endpoints(), Username: "root", Password: "secret", Logger: zap.New(core),
+		})
+		require.NoError(t, err)
+		var lines bytes.Buffer
+		k := session.Keep(client, session.WithLogger(slog.New(slog.NewTextHandler(&lines, nil))))
+		h := lock(t, etcdlock.NewMutex(k, "orders"))
+		before := c.Calls("Watch")
+		waiting := locking(within(t), etcdlock.NewMutex(k, "orders"))
+		awaitWatch(t, c, before)
+		unlock(t, h)
+		unlock(t, granted(t, waiting))
+		require.NoError(t, k.Close(within(t)))
+		require.NoError(t, client.Close())
+		require.Empty(t, logs.All())
+		require.Empty(t, lines.String())
+	}
 }

@@ -64,7 +64,6 @@ type follower struct {
 	queue   *Queue
 	yield   func([]Entry, error) bool
 	stopped bool // by the loop over it
-	streams link.Streams
 	denied  bool // the last watch was not created
 
 	state map[string]Entry // by key
@@ -90,21 +89,27 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	watchCtx, stream := f.streams.WatchContext(ctx)
+	streams := link.StreamsOf(client)
+	watchCtx, stream := streams.WatchContext(ctx)
+	streams.Asked(stream)
 	tooLong := time.AfterFunc(firstCreation, stop)
 	defer tooLong.Stop()
 	all := f.queue.space.all()
 	events := client.Watch(watchCtx, all.first, clientv3.WithRange(all.end), clientv3.WithRev(f.at+1), clientv3.WithCreatedNotify())
 	created, ok := <-events
+	if ok {
+		streams.Answered(stream)
+	} else {
+		streams.Unanswered(stream, firstCreation)
+	}
 	if !tooLong.Stop() {
-		f.streams.LeaveStream(stream)
 		return context.DeadlineExceeded
 	}
 	if err := created.Err(); err != nil && created.CompactRevision == 0 && !f.denied {
 		// It may be the stream's fault: it keeps the token that it was opened with, and
 		// carries no new watches when that has expired. Another one will show.
 		f.denied = true
-		f.streams.LeaveStream(stream)
+		streams.LeaveStream(stream)
 		return errEnded
 	}
 	f.denied = created.Err() != nil
@@ -126,10 +131,13 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 		select {
 		case response, ok = <-events:
 			silence.Stop()
+		case <-watchCtx.Done(): // its stream was left
+			silence.Stop()
+			return errEnded
 		case <-silence.C:
 			complete, err := f.check(ctx, client)
 			if err == nil && !complete {
-				f.streams.LeaveStream(stream)
+				streams.LeaveStream(stream)
 			}
 			if err != nil || !complete {
 				return err

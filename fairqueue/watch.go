@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -159,8 +160,8 @@ func (w *watcher) receive(ctx context.Context, b blocker, watch *link.Watch, see
 			return wakeup{revision: seen, timedOut: true}, nil
 		case <-ctx.Done():
 			return wakeup{}, ctx.Err()
-		case <-w.session.Done():
-			return wakeup{}, w.session.Err()
+		case <-watch.Ended: // with the session, or because the stream was left
+			return wakeup{}, cmp.Or(w.session.Err(), errEnded)
 		}
 	}
 }

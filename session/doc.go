@@ -60,7 +60,7 @@
 // Creating a session takes one request, an idle session one per TTL/3, closing it one. A
 // session has one goroutine. Others exist while a Keeper creates a session, while a renewal is
 // in flight (about ten if no attempt is answered), and while the queues share requests or
-// remove keys. All watches share one stream. With a password it stays open until the
+// remove keys. All watches of a client share one stream. With a password it stays open until the
 // session ends, which takes a watch and a goroutine.
 //
 // A renewal whose answer has a lower revision than is known, as from a member that is behind,

@@ -77,6 +77,27 @@ func TestAKeptWatchGoesToTheNextOfItsName(t *testing.T) {
 	third.Stop()
 }
 
+// A connection may have as few as two streams, one of them for requests.
+func TestWhoeverLeavesAStreamLeavesNoWatchOnIt(t *testing.T) {
+	c := startEtcd(t)
+	client := c.Client(t)
+	s, other := create(t, client), create(t, client)
+	watches := []*link.Watch{watch(t, s, "", "k"), watch(t, s, "", "l"), watch(t, other, "", "k")}
+	s.Link().LeaveStream(watches[0].Stream)
+	for _, w := range watches {
+		for range w.Events { // until it is closed
+		}
+		<-w.Ended
+	}
+	next := watch(t, other, "", "k")
+	defer next.Stop()
+	require.Equal(t, watches[0].Stream+1, next.Stream)
+	until(t, func() bool { return c.OpenStreams("Watch") == 1 })
+	s.Link().LeaveStream(watches[0].Stream)
+	put(t, client, "k", s.Lease())
+	require.Equal(t, remove(t, client, "k"), deletion(t, next, "k"), "that stream had been left before")
+}
+
 // Whatever the callers' contexts carry.
 func TestWatchesOfASessionShareAStream(t *testing.T) {
 	c := startEtcd(t)
@@ -212,6 +233,15 @@ func TestAWatchThatDoesNotBeginHasALimit(t *testing.T) {
 		defer cancel()
 		_, err := s.Link().Watch(ctx, soon, "k", "k")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		until(t, func() bool { // callers that give up early leave the stream as well, but not at once
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			w, err := s.Link().Watch(ctx, soon, "k", "k")
+			if err == nil {
+				w.Stop()
+			}
+			return err == nil
+		})
 	})
 	t.Run("only until it has begun", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

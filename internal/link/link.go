@@ -45,7 +45,7 @@ type Session interface {
 
 // Link connects the queues to one session. It is safe for concurrent use.
 type Link struct {
-	Streams // of the watches on behalf of the session
+	*Streams // of the client, for the watches on behalf of the session
 
 	session Session
 	client  *clientv3.Client
@@ -69,12 +69,13 @@ type Link struct {
 	gatherings map[string]*gathering // the last one of each key, while it is not answered
 	kept       []*Watch              // that nobody uses at the moment, the oldest first
 	expiry     *time.Timer           // of the oldest of those; nil until there has been one
-	leave      context.CancelFunc    // ends what keeps their stream open; nil if nothing does
+	keeps      bool                  // a watch keeps their stream open
 }
 
 // New returns the link of a session that has just been created.
 func New(s Session, logger *slog.Logger) *Link {
 	l := &Link{
+		Streams:    StreamsOf(s.Client()),
 		session:    s,
 		client:     s.Client(),
 		lease:      s.Lease(),

@@ -22,9 +22,10 @@ const (
 
 // Watch is a watch on behalf of a session, for one goroutine, which stops or keeps it.
 type Watch struct {
-	// Events is closed when the watch cannot go on. That the session ends it may not tell, if the
-	// network is silent: look at Done as well.
+	// Events is closed when the watch cannot go on. If the network is silent, it may stay open although
+	// the session has ended or the stream was left: then Ended is closed.
 	Events clientv3.WatchChan
+	Ended  <-chan struct{}
 
 	// From is a revision after which nothing is left out that happens and was asked for.
 	From int64
@@ -61,6 +62,8 @@ func (l *Link) Watch(ctx context.Context, limit time.Duration, name, key string,
 	base, stop := context.WithCancel(l.ctx)
 	w := &Watch{link: l, name: name, stop: stop}
 	base, w.Stream = l.WatchContext(base)
+	w.Ended = base.Done()
+	l.Asked(w.Stream)
 	// Watch itself blocks until the watch stands, so what bounds it must be able to end its context.
 	given := context.AfterFunc(ctx, stop)
 	tooLong := time.AfterFunc(limit, stop)
@@ -68,7 +71,16 @@ func (l *Link) Watch(ctx context.Context, limit time.Duration, name, key string,
 	created, ok := <-w.Events
 	inTime := tooLong.Stop()
 	err := created.Err()
-	if err == nil {
+	switch {
+	case !ok:
+		l.Unanswered(w.Stream, limit)
+	case err != nil:
+		l.Answered(w.Stream)
+		// It may be the stream's fault: it keeps the token that it was opened with, and carries no new watches
+		// when that has expired.
+		l.LeaveStream(w.Stream)
+	default:
+		l.Answered(w.Stream)
 		err = l.Heard(created.Header, 0)
 	}
 	stands := inTime && ok && err == nil
@@ -78,11 +90,6 @@ func (l *Link) Watch(ctx context.Context, limit time.Duration, name, key string,
 		return w, nil
 	}
 	stop()
-	if !stands {
-		// It may be the stream's fault: it is silent, or keeps the token that it was opened with, and
-		// carries no new watches when that has expired.
-		l.LeaveStream(w.Stream)
-	}
 	switch {
 	case l.ctx.Err() != nil:
 		return nil, context.Cause(l.ctx)
@@ -136,8 +143,8 @@ func (l *Link) takeKept(name string) *Watch {
 	}
 	w := l.kept[i]
 	l.kept = slices.Delete(l.kept, i, i+1)
-	if w.Stream != l.current.Load() {
-		w.stop() // somebody has had reason to leave its stream
+	if l.left(w.Stream) {
+		w.stop()
 		return nil
 	}
 	return w

@@ -1,0 +1,65 @@
+package fairqueue_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// W5: whoever waits or follows moves to the next stream together, or none would be left for renewals.
+func TestTwoStreamsAreEnoughWhenAnEventIsSwallowed(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t, embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxConcurrentStreams = 2 }))
+	client, others := c.Client(t), open(t, c.Client(t))
+	s, second := open(t, client), open(t, client)
+	holders := map[string]*fairqueue.Ticket{}
+	waiting := map[string]<-chan error{}
+	for name, q := range map[string]*fairqueue.Queue{
+		"a": fairqueue.New(s, "a", fairqueue.WithRecheck(time.Second)),
+		"b": fairqueue.New(s, "b", fairqueue.WithRecheck(never)),
+		"c": fairqueue.New(second, "c", fairqueue.WithRecheck(never)),
+	} {
+		holders[name] = hold(t, fairqueue.New(others, name), fairqueue.Exclusive)
+		watches := spyOnWatches(c)
+		waiting[name] = wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
+		watches.await(t, 1)
+	}
+	ctx, cancel := context.WithCancel(within(t, patience))
+	first, seen := make(chan struct{}), 0
+	following := background(t, func() error {
+		for _, err := range fairqueue.New(session.Keep(client), "d", fairqueue.WithRecheck(never)).Follow(ctx) {
+			if err != nil {
+				return err
+			}
+			if seen++; seen == 1 {
+				close(first)
+			} else {
+				cancel()
+			}
+		}
+		return nil
+	})
+	<-first
+	eventually(t, "all watch", func() bool { return c.OpenStreams("Watch") == 1 && c.Calls("Watch") >= 4 })
+
+	swallowed := c.SwallowWatchEvents(embedtest.Once())
+	leave(t, holders["a"])
+	requireGranted(t, waiting["a"])
+	require.Equal(t, 1, swallowed.Bites())
+	eventually(t, "all have moved", func() bool { return c.StreamsOpened("Watch") == 2 && c.OpenStreams("Watch") == 1 })
+	require.NoError(t, s.Renew(within(t, patience)))
+	leave(t, holders["b"])
+	requireGranted(t, waiting["b"])
+	leave(t, holders["c"])
+	requireGranted(t, waiting["c"])
+	put(t, client, "d/1")
+	require.NoError(t, result(t, following))
+	require.Equal(t, 2, seen)
+}
