@@ -44,9 +44,9 @@ func TestATicketThatLingersOutlivesItsSession(t *testing.T) {
 			s, other := open(t, client), open(t, client)
 			if group {
 				g := joinAll(t, s, places(s, 3)...)
-				require.NoError(t, g.ReleaseAfter(within(t, patience), time.Second))
+				require.NoError(t, g.ReleaseAfter(within(t, patience), 3*time.Second))
 			} else {
-				require.NoError(t, hold(t, places(s, 1)[0].Queue, fairqueue.Exclusive).ReleaseAfter(within(t, patience), time.Second))
+				require.NoError(t, hold(t, places(s, 1)[0].Queue, fairqueue.Exclusive).ReleaseAfter(within(t, patience), 3*time.Second))
 			}
 			require.NoError(t, s.Close(within(t, patience)))
 			waiting := wait(t, within(t, patience), join(t, places(other, 1)[0].Queue, fairqueue.Exclusive))

@@ -402,13 +402,13 @@ func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 	standing, blocked := join(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
 	behind := wait(t, within(t, patience), join(t, mine, fairqueue.Exclusive))
 
-	const short = 600 * time.Millisecond
 	watches := spyOnWatches(c)
-	waiting := wait(t, within(t, short), standing)
+	ctx, cancel := context.WithCancel(within(t, patience))
+	waiting := wait(t, ctx, standing)
 	watches.await(t, 1)
 	link.Blackhole()
+	const short = 600 * time.Millisecond
 	calls := map[string]<-chan error{
-		"wait, with a watch":    waiting,
 		"wait, without a watch": wait(t, within(t, short), blocked),
 		"join":                  calling(t, func() (any, error) { return q.Join(within(t, short), fairqueue.Exclusive) }),
 		"try":                   calling(t, func() (any, error) { return q.TryJoin(within(t, short), fairqueue.Shared) }),
@@ -420,6 +420,8 @@ func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 	for name, call := range calls {
 		require.ErrorIs(t, result(t, call), context.DeadlineExceeded, name)
 	}
+	cancel()
+	require.ErrorIs(t, result(t, waiting), context.Canceled, "with a watch")
 	// What they left behind goes when it can.
 	link.Heal()
 	leave(t, holder)
