@@ -24,7 +24,7 @@ func (c *Cluster) Compact(ctx context.Context) (int64, error) {
 	if err := server.LinearizableReadNotify(ctx); err != nil {
 		return 0, fmt.Errorf("embedtest: compact: %w", err)
 	}
-	revision := server.KV().Rev() // not a read of a key, for which etcd may want to know who asks
+	revision := server.KV().Rev() // not a read of a key, for which etcd may demand a user
 	_, err = server.Compact(ctx, &etcdserverpb.CompactionRequest{Revision: revision, Physical: true})
 	if err != nil && !errors.Is(err, mvcc.ErrCompacted) && !errors.Is(err, rpctypes.ErrCompacted) {
 		return 0, fmt.Errorf("embedtest: compact: %w", err)

@@ -44,7 +44,7 @@ func ExampleWithAuth() {
 
 // Without a test there are Open and NewClientAs, and something to close.
 func ExampleCluster_NewClientAs() {
-	guest := embedtest.User{Name: "guest", Password: "secret"} // who may have leases, no more
+	guest := embedtest.User{Name: "guest", Password: "secret"} // may have leases, no more
 	cluster, err := embedtest.Open(embedtest.WithAuth("root's password", guest))
 	if err != nil {
 		log.Fatal(err)

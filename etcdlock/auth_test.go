@@ -39,7 +39,7 @@ const (
 	nobody  = "nobody"  // has none
 )
 
-// usersOf are those, and one for each permission who lacks just that.
+// usersOf returns users with all permissions, and for each permission one that lacks it.
 func usersOf(prefixes []string) (all []embedtest.User, lacking []string) {
 	user := func(name string, grant func(string) embedtest.Grant, prefixes []string) {
 		u := embedtest.User{Name: name, Password: name}

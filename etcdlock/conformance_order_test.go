@@ -109,7 +109,7 @@ func TestOneWhoLeavesTheLineChangesNothingForTheOthers(t *testing.T) {
 		leaving := b.wait(ctx, t, l, 2)
 		last := b.wait(within(t), t, l, 3)
 		cancel()
-		r := await(t, "the one who leaves", leaving)
+		r := await(t, "the waiter that leaves", leaving)
 		require.ErrorIs(t, r.err, context.Canceled)
 		require.Nil(t, r.hold)
 		b.awaitInLine(t, 3)

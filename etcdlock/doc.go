@@ -69,7 +69,7 @@
 // The library trusts etcd. It trusts that clocks run at about the same rate, and never
 // compares the time of day of two machines. A cluster that is restored from a snapshot goes
 // back in revisions, and so in tokens, unless it is restored with --bump-revision. It also
-// goes back in who holds what; see [Operating].
+// brings back old holders; see [Operating].
 //
 // # Names
 //

@@ -20,7 +20,7 @@ import (
 
 const controllerPrefix = "etcdlock/controller/"
 
-// contest is the election "controller", and who stands in it.
+// contest is the election "controller", and its candidates.
 type contest struct {
 	t       *testing.T
 	cluster *embedtest.Cluster

@@ -73,7 +73,7 @@ func requireHighThenLow(t *testing.T, c *contest) {
 	awaitTickets(t, c.client, 0)
 }
 
-// While the lower one asks who is behind it, it is first in etcd, but its Campaign has not returned.
+// While the lower one reads the candidates behind it, it is first in etcd, but its Campaign has not returned.
 func TestALowerPriorityPassesTheTermOnBeforeItLeads(t *testing.T) {
 	c := newContest(t)
 	held := passing(t, c, c.candidate(etcdlock.WithPriority(1)))

@@ -91,7 +91,7 @@ func ExampleForceRelease() {
 	// true
 }
 
-// Metrics: who waits and holds, and for how long.
+// Metrics: waits and holds, and how long they take.
 func ExampleWithHooks() {
 	src, stop := sessions()
 	defer stop()

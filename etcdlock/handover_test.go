@@ -190,7 +190,7 @@ func TestNobodyStandsInLineForNobody(t *testing.T) {
 	unlock(t, granted(t, again))
 }
 
-// What ends the process's place in etcd's line, or its session, is told to all who wait in memory.
+// The loss of the process's place in etcd's line, or of its session, fails all waiters in memory.
 func TestTheEndOfThePlaceInEtcdsLineReachesAllWhoWaitInMemory(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -94,7 +94,7 @@ func TestAHeavyRequestBehindLightOnesIsServedInItsTurn(t *testing.T) {
 	other, _ := p.other(t)
 	heavy := p.wait(t, other, 4, 2)
 	light := p.wait(t, p.Semaphore, 1, 3)
-	requireBusy(t, other, "a permit is free, but not for those who come late")
+	requireBusy(t, other, "a permit is free, but not for late callers")
 	unlock(t, two)
 	requireWaiting(t, heavy, light)
 	unlock(t, one)
@@ -117,7 +117,7 @@ func TestMorePermitsGoToThoseWhoWaitAtOnce(t *testing.T) {
 	unlockAll(t, holds...)
 	unlock(t, granted(t, third))
 
-	unlock(t, acquire(t, p.Semaphore, 3)) // who goes by a replaced size goes by the new one
+	unlock(t, acquire(t, p.Semaphore, 3)) // a holder with the replaced size uses the new one
 	stranger := etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", 2)
 	requireSizeError(t, stranger, etcdlock.SizeError{Asked: 2, Agreed: 3})
 }

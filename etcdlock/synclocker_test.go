@@ -101,7 +101,7 @@ func TestAfterALossASyncLockerIsKeptUntilBothHaveUnlocked(t *testing.T) {
 	require.Empty(t, trouble)
 	l.Unlock()
 	require.ErrorIs(t, await(t, "the outcome of the first", trouble), etcdlock.ErrLost)
-	requireBusy(t, other, "it may have been that of who lost the lock")
+	requireBusy(t, other, "it may have been the Unlock of the holder that lost the lock")
 	l.Unlock()
 	unlock(t, tryLock(t, other))
 	require.Empty(t, trouble)

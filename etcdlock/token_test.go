@@ -21,7 +21,7 @@ const (
 	unused = 2500 * time.Millisecond
 )
 
-// shortLived is a cluster on which tokens do not last, somebody who is in the way, and a user.
+// shortLived is a cluster with short-lived tokens, a holder that is in the way, and a user.
 type shortLived struct {
 	cluster *embedtest.Cluster
 	root    *session.Session

@@ -41,7 +41,7 @@ func startCampaign(t *testing.T, waiters int) *campaign {
 		p.waiting = append(p.waiting, wait(t, ctx, ticket))
 		watches.await(t, i)
 	}
-	t.Cleanup(stop) // for those who still wait
+	t.Cleanup(stop) // for tickets that still wait
 	return p
 }
 
@@ -98,7 +98,7 @@ func TestPassingToOneInTheLineLeavesNoGap(t *testing.T) {
 	require.NoError(t, p.line[0].Leave(within(t, patience)), "it has left")
 	require.ErrorIs(t, p.line[0].Set(within(t, patience), "x"), fairqueue.ErrGone)
 
-	// The names are free again: whoever comes again is the last.
+	// The names are free again: a candidate that joins again is the last.
 	again := joinCandidate(t, p.queue, "a", 0)
 	require.Equal(t, p.line[0].Key(), again.Key())
 	require.Equal(t, "dea", values(states.next(t)))

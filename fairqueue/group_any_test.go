@@ -57,7 +57,7 @@ func TestWhoWantsAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
 	require.Len(t, keysUnder(t, client, "g"), 3)
 }
 
-// Whoever joins first is ahead in every queue, so is served first, whichever is free.
+// The first ticket is ahead in every queue, so it is served first, whichever queue is free.
 func TestThoseWhoWantAnyAreServedInOrder(t *testing.T) {
 	c, client := begin(t)
 	other := open(t, client)

@@ -50,7 +50,7 @@ func leavingAll(n int) func(any) bool {
 	}
 }
 
-// M1: in any order of any of the names, with others who want but one of them.
+// M1: in any order of any of the names, with others that want but one of them.
 func TestGroupsCannotDeadlock(t *testing.T) {
 	_, client := begin(t)
 	const names, sessions, goroutines, rounds = 5, 3, 5, 6

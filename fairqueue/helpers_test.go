@@ -101,8 +101,8 @@ func requireGranted(t testing.TB, of <-chan error) {
 	require.NoError(t, result(t, of))
 }
 
-// requireWaiting is for those who are known to wait by other means: it says that
-// nothing has changed so far.
+// requireWaiting is for waiters that are known to wait by other means. It requires that nothing has
+// changed so far.
 func requireWaiting(t testing.TB, of <-chan error) {
 	t.Helper()
 	select {

@@ -38,7 +38,7 @@ func TestMode(t *testing.T) {
 	require.Equal(t, "exclusive", Exclusive.String())
 }
 
-// Who waits for whom: a reader and a reader do not.
+// Which tickets block which: a reader does not block a reader.
 func TestBlocks(t *testing.T) {
 	const s = space("q/")
 	for key, want := range map[string][2]bool{ // what keeps an exclusive one, a shared one

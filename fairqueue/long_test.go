@@ -15,7 +15,7 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// line is a long queue: an owner of theirs, some behind it, and then two of mine, who wait.
+// line is a long queue: an owner of theirs, some tickets behind it, and then two of mine that wait.
 type line struct {
 	c            *embedtest.Cluster
 	client       *clientv3.Client

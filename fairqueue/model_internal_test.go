@@ -163,7 +163,7 @@ func (p past) check(t *testing.T, me entry, at int64, v verdict, e entry) {
 	}
 }
 
-// exact is the verdict of one who knows everything.
+// exact is the verdict on the whole truth.
 func (p past) exact(me entry, at int64) verdict {
 	there, blockers := p.judge(me, at)
 	switch {
@@ -362,8 +362,8 @@ func (p past) confront(t *testing.T, s space, me entry, m Mode, least int64, a a
 	}
 }
 
-// What the code that asks etcd is told, whatever it asks and whoever answers, is
-// decided as by one who sees the whole queue.
+// The verdict on an answer is that on the whole queue, whatever was read and whichever member
+// answered.
 func FuzzDecideGrantsWhatTheModelGrants(f *testing.F) {
 	i := newInquiry(f)
 	f.Add([]byte{0, 0, 0, 1, 5, 0, 0, 0}, []byte{0, 9, 0, 0, 0, 1, 9, 0, 1, 0, 2, 9, 0, 2, 0})
@@ -442,7 +442,7 @@ func TestDecide(t *testing.T) {
 		"a foreign ticket blocks readers":     {reader, Shared, 50, at(50, 0, foreign, reader), blocked, foreign},
 		"keys of other queues do not matter":  {me, Exclusive, 50, at(50, 0, nested, me), granted, nobody},
 		"not there":                           {me, Exclusive, 50, at(70, 0), gone, nobody},
-		"not there, whoever is":               {me, Exclusive, 50, at(70, 0, writer), gone, nobody},
+		"not there, others are":               {me, Exclusive, 50, at(70, 0, writer), gone, nobody},
 		"reborn is not there":                 {me, Exclusive, 50, at(70, 0, entry{key: me.key, revision: 65}), gone, nobody},
 		"older than the ticket":               {me, Exclusive, 0, at(49, 0, me), askAgain, nobody},
 		"older than the news":                 {me, Exclusive, 61, at(60, 0, me), askAgain, nobody},

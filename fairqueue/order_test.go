@@ -23,7 +23,7 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// record notes who owns a queue and when, in one order of time.
+// record has the owners of a queue, in one order of time.
 type record struct {
 	mu      sync.Mutex
 	clock   int

@@ -15,7 +15,7 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// firstSize is what those who come first ask for.
+// firstSize is the size that the first callers ask for.
 const firstSize = 4
 
 // replayPermits makes a history of a semaphore of bytes, two of them for each revision.
@@ -40,7 +40,7 @@ func replayPermits(script []byte) past {
 				create(s.sizeKey(firstSize))
 			}
 		case 4:
-			if what/8%4 > 0 { // those who are not ours are rare
+			if what/8%4 > 0 { // keys of other programs are rare
 				create([]string{"q/sub/x1-0", "q/a/3", "q0"}[which%3])
 				break
 			}
@@ -230,8 +230,8 @@ func (i *inquiry) askPermits(t *testing.T, me entry, least, limit int64) {
 	}
 }
 
-// What a ticket for permits is told, wherever the answers are cut off and whoever gives them,
-// is what follows from the weights ahead of it.
+// The verdict on a ticket for permits follows from the weights ahead of it, wherever answers are cut off and
+// whichever member gives them.
 func FuzzCountGrantsWhatTheModelGrants(f *testing.F) {
 	i := newInquiry(f)
 	f.Add([]byte{0, 1, 0, 8, 0, 14, 0, 20, 5, 0, 7, 0, 0, 3}, []byte{0, 9, 0, 0, 1, 9, 1, 0, 2, 3, 0, 1, 3, 9, 0, 9})

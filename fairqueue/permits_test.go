@@ -157,7 +157,7 @@ func TestPermitsAndOtherTicketsExcludeEachOther(t *testing.T) {
 	leave(t, permits)
 }
 
-// Never more than there are, whoever comes with whatever, and nobody is left behind. The
+// There are never more permits than the size, whatever callers ask for, and no waiter is left behind. The
 // queue gets longer than what a join brings back.
 func TestPermitsNeverExceedTheSize(t *testing.T) {
 	_, client := begin(t)

@@ -35,7 +35,7 @@ func TestARefusedTryForPermitsWritesNothing(t *testing.T) {
 	require.Equal(t, before+1, storeRevision(t, client), "one entry, and no word to anybody")
 }
 
-// Those who come together do not take each other for a full house.
+// Tries at the same time do not refuse each other while there is room.
 func TestTriesThatComeTogetherAllSucceedIfThereIsRoom(t *testing.T) {
 	c, client := begin(t)
 	const n = 12
@@ -176,7 +176,7 @@ func TestAWaiterForPermitsWhoIsNotInLineAnyMoreIsNotGranted(t *testing.T) {
 	require.ErrorIs(t, err, session.ErrLost)
 }
 
-// W5: by the one whose turn it is, and by the one behind who is to hear of that.
+// W5: by the waiter whose turn it is, and by the one behind it.
 func TestASwallowedReturnOfPermitsIsFoundByTheNextLook(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)

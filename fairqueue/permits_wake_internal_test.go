@@ -22,7 +22,7 @@ type crowd struct {
 	random  *rand.Rand
 }
 
-// state is the history less those who have given up.
+// state is the history without the tickets that were given up.
 func (c *crowd) state(at int64) map[string]birth {
 	keys := map[string]birth{}
 	for key, b := range c.past[at] {
@@ -33,8 +33,8 @@ func (c *crowd) state(at int64) map[string]birth {
 	return keys
 }
 
-// look is what a waiter does who has been woken: it counts, and if it comes to own after
-// having waited, it says so.
+// look is what a waiter does that has been woken: it counts, and marks its ticket if it owns after a
+// wait.
 func (c *crowd) look(t *part) {
 	delete(c.awake, t.me)
 	keys := c.state(c.now)
@@ -56,7 +56,7 @@ func (c *crowd) look(t *part) {
 	}
 }
 
-// tell wakes those who wait for an event.
+// tell wakes the waiters of an event.
 func (c *crowd) tell(kind mvccpb.Event_EventType, key string) {
 	event := &clientv3.Event{Type: kind, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: c.now}}
 	for me, t := range c.tickets {

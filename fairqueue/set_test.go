@@ -114,7 +114,7 @@ func TestASetDoesNotWaitForItsTurnForLongerThanItsContext(t *testing.T) {
 	require.Equal(t, "third", l.value(t))
 }
 
-// As somebody does by hand, who does not know of leases.
+// As a person does by hand, without a lease.
 func TestASetTakesAValueBackThatSomebodyElseHasPut(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{"theirs", "ours"} {

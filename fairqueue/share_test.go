@@ -10,7 +10,7 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// The mark alone wakes them, and the one who stands behind a writer is not among them.
+// The mark alone wakes them. A reader behind a writer is not among them.
 func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
 	c, client, q := beginQueue(t)
 	other := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
@@ -83,7 +83,7 @@ func TestReadersThatComeLaterShareAtOnce(t *testing.T) {
 	}
 }
 
-// A writer comes in between the read and the write of one who tries.
+// A writer comes in between the read and the write of a try.
 func TestATryToShareThatIsOvertakenByAWriterIsBusy(t *testing.T) {
 	c, client, q := beginQueue(t)
 	owner := hold(t, q, fairqueue.Exclusive)
@@ -128,7 +128,7 @@ func TestSharingWhatIsLostIsAnError(t *testing.T) {
 	require.Panics(t, func() { _ = hold(t, q, fairqueue.Shared).Share(within(t, patience)) })
 }
 
-// M6: who shared with it goes on, and a writer waits for them.
+// M6: readers that shared with it go on, and a writer waits for them.
 func TestTheDeathOfAnOwnerThatSharesLeavesTheOthersAlone(t *testing.T) {
 	c, client := begin(t)
 	dying := open(t, client)

@@ -322,7 +322,7 @@ func TestASizeIsAgreedOnBesideAStrangersKeyWhenAReplyIsLost(t *testing.T) {
 	requireSizeError(t, err, fairqueue.SizeError{Asked: 3, Agreed: 2})
 }
 
-// Those who come at a time with different sizes do not both get a permit.
+// Two callers at the same time with different sizes do not both get a permit.
 func TestTwoWhoAgreeOnASizeBesideAStrangersKeyAgreeOnOne(t *testing.T) {
 	_, client := begin(t)
 	put(t, client, "q/!size/foo")

@@ -187,7 +187,7 @@ func holder(t *testing.T, name string) *tool {
 	return h
 }
 
-// remove takes the lock away from whoever holds it.
+// remove takes the lock away from its holder.
 func remove(t *testing.T, name string) {
 	t.Helper()
 	_, err := shared.Client(t).Delete(within(t), "etcdlock/"+name+"/", clientv3.WithPrefix())

@@ -78,8 +78,8 @@ func requireCaught(t *testing.T, h *history) {
 	require.Equal(t, porcupine.Illegal, h.explained(time.Minute), "afterwards")
 }
 
-// A waiter whose predecessor has left believes that it is next, without looking who is
-// ahead: but the predecessor had been waiting, too.
+// A waiter whose predecessor has left believes that it is next, without a look at the tickets
+// ahead. But the predecessor had been waiting, too.
 func TestAGrantWithoutALookIsCaught(t *testing.T) {
 	t.Parallel()
 	client := embedtest.Start(t).Client(t)

@@ -22,9 +22,9 @@
 //	go test ./etcdlock/proof -chaos=30m -timeout=0         # random seeds, printed
 //	go test ./etcdlock/proof -run TestStorms -seed=42      # one of them again
 //
-// A seed decides what goes wrong, not what happens: goroutines and etcd keep their own time. A storm
-// that violates something leaves its history as a page to look at, with -visualise=dir.
+// A seed decides the faults, not the history: goroutines and etcd keep their own time. With -visualise=dir, a storm
+// that breaks a promise leaves its history as a page.
 //
-// That the checks can fail is shown with locks that are broken on purpose, and with histories that are
-// written by hand.
+// Tests with locks that are broken on purpose, and with histories that are written by hand, show that the
+// checks can fail.
 package proof

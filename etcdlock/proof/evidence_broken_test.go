@@ -50,7 +50,7 @@ func TestOwnershipIsReadOutOfHistory(t *testing.T) {
 		"permits up to the size":           {"pool", "+p1-0-1 +p2-0-2", ticketID{"p2-0-2", 2}, 2},
 		"permits above the size":           {"pool", "+p1-0-2 +p2-0-2", ticketID{"p2-0-2", 2}, never},
 		"permits, when one has left":       {"pool", "+p1-0-1 +p2-0-2 +p3-0-1 -p1-0-1", ticketID{"p3-0-1", 3}, 4},
-		"permits, behind one who waits":    {"pool", "+p1-0-2 +p2-0-2 +p3-0-1", ticketID{"p3-0-1", 3}, never},
+		"permits, behind one that waits":   {"pool", "+p1-0-2 +p2-0-2 +p3-0-1", ticketID{"p3-0-1", 3}, never},
 		"permits, when the other has left": {"pool", "+p1-0-2 +p2-0-2 +p3-0-1 -p2-0-2", ticketID{"p3-0-1", 3}, 4},
 	}
 	for name, tt := range tests {

@@ -79,7 +79,7 @@ func TestAClusterThatGoesBack(t *testing.T) {
 	s.calm(t)
 }
 
-// back forgets who believes in what: it may not exclude anybody any more.
+// back forgets all beliefs: they need not exclude each other any more.
 func (h *history) back() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -55,8 +55,8 @@ type belief struct {
 	tickets []ticketID
 	since   int64
 	last    int64 // when it was believed for certain
-	loose   bool  // a writer who lets readers in
-	passing bool  // a leader who passes its term on
+	loose   bool  // a writer that lets readers in
+	passing bool  // a leader that passes its term on
 }
 
 func (h *history) add(client int, s step, call, ret int64) {

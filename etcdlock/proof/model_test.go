@@ -55,7 +55,7 @@ func (s step) String() string {
 	return fmt.Sprintf("%v %s %s #%d", s.action, strings.Join(s.names, "+"), kind, s.token)
 }
 
-// lockState is one lock: who holds it, and how.
+// lockState is one lock: its holders, and their modes.
 type lockState struct {
 	holders map[int64]int64 // weight by token
 	highest int64           // token of an exclusive holder so far
@@ -68,7 +68,7 @@ type world map[string]lockState
 // admits tells whether a lock can be held in another way by one more.
 func (l lockState) admits(s step) bool {
 	if s.token < l.highest || s.token == l.highest && !s.handedOn {
-		return false // tokens rise from one exclusive owner to whoever comes next
+		return false // tokens rise from one exclusive owner to the next
 	}
 	sum := int64(0)
 	for _, weight := range l.holders {

@@ -20,8 +20,8 @@ type ticketID struct {
 	created int64
 }
 
-// ticket is what happened to one place in a queue. This is the rule of who owns written a second time,
-// from what is said in the documents, and on what etcd says has happened.
+// ticket is the history of one place in a queue. This is the rule of ownership, written a second time from
+// the documents, and applied to etcd's history.
 type ticket struct {
 	ticketID
 	deleted              int64 // revision, or never
