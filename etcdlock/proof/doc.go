@@ -1,22 +1,20 @@
-// Package proof holds the evidence that the promises of package etcdlock hold when things
-// break. It consists of tests.
+// Package proof tests that the promises of package etcdlock hold when things break. It
+// consists of tests.
 //
 // Several clients, most of them with a dozen goroutines on one session, use all kinds of locks on a
-// few names while seeded random faults hit members, links, requests, replies, watches, leases, keys
-// and the clients themselves. Three checks compare what they were told with each other and with etcd:
+// few names. Meanwhile random faults, from a seed, hit members, links, requests, replies, watches, leases, keys
+// and the clients themselves. Three checks compare the results of the calls with each other and with etcd:
 //
-//   - Each client that gets a lock looks at once whether another believes in it.
-//   - All that was done and believed has to be explained by a sequential model of the locks
-//     (porcupine checks that): a hold counts from the return of Lock until the last moment at which
-//     its Err was nil.
+//   - A client that gets a lock checks at once that no other client believes to hold it.
+//   - A sequential model of the locks has to explain all calls and holds (porcupine checks that). A hold
+//     counts from the return of Lock until the last moment at which its Err was nil.
 //   - A witness reads the history of all keys in the stores of the members, where no fault hides
-//     anything. A granted lock must have owned by that history at some revision during the call, with
-//     the rule of who owns written a second time; nobody may believe in a key that is gone; an Unlock, Close
-//     or Transfer that succeeded must have done what it promises.
+//     anything. By that history, a granted lock must have owned at some revision during the call. The rule of
+//     ownership is written a second time for this. No client may believe in a key that is gone. An Unlock,
+//     Close or Transfer that succeeded must have done what it promises.
 //
-// Every call has to return in time. When the trouble is over every key of a failed call has to vanish while
-// its session lives, everybody has to get every lock again, and after Close no key, lease or goroutine
-// may be left.
+// Every call has to return in time. After the faults, every key of a failed call has to vanish while its session
+// lives, every client has to get every lock again, and after Close no key, lease or goroutine may be left.
 //
 //	go test ./etcdlock/proof                               # about a minute, fixed seeds
 //	go test ./etcdlock/proof -chaos=30m -timeout=0         # random seeds, printed
