@@ -83,8 +83,7 @@ func (n *nemesis) takeDown(m *embedtest.Member, end func(*embedtest.Member)) (he
 	returning := at.(*sync.Mutex)
 	returning.Lock()
 	defer returning.Unlock()
-	n.witness.memberEnds()
-	end(m)
+	n.witness.memberEnds(func() { end(m) })
 	return func() {
 		returning.Lock()
 		defer returning.Unlock()

@@ -27,9 +27,10 @@ type witness struct {
 	stop    context.CancelFunc
 	reading sync.WaitGroup
 
-	mu   sync.Mutex
-	seen int64 // every change up to this revision has been noted
-	ends int   // of members so far
+	mu       sync.Mutex
+	seen     int64 // every change up to this revision has been noted
+	ends     int   // of members so far, and moments while one is under way
+	underWay int   // ends of members
 	*timeline
 }
 
@@ -136,14 +137,25 @@ func (w *witness) moment(now int64) moment {
 	revision := w.revision()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.underWay > 0 {
+		w.ends++
+	}
 	return moment{revision: revision, at: now, ends: w.ends}
 }
 
-// memberEnds notes that a member is about to end, and takes with it how far it was.
-func (w *witness) memberEnds() {
+// memberEnds notes that end ends a member, which takes with it how far it was. An answer that the member gave meanwhile
+// tells of a revision that no moment knows.
+func (w *witness) memberEnds(end func()) {
+	w.ending(1)
+	defer w.ending(-1)
+	end()
+}
+
+func (w *witness) ending(change int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ends++
+	w.underWay += change
 }
 
 // caughtUp waits until all that is in etcd by now has been noted.
