@@ -157,7 +157,11 @@ func TestTransfersAtATimeTakeTurns(t *testing.T) {
 	reading := c.cluster.Hold("Range")
 	first := transferring(t, term, "nobody")
 	require.NoError(t, reading.Wait(within(t)))
-	require.ErrorIs(t, term.Transfer(cancelled(), "c"), context.Canceled)
+	before := c.cluster.Calls("Range")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, term.Transfer(ctx, "c"), context.DeadlineExceeded)
+	require.Equal(t, before, c.cluster.Calls("Range"), "it has not begun")
 	second := transferring(t, term, "c")
 	reading.Heal()
 	require.ErrorIs(t, await(t, "the first", first), etcdlock.ErrNotWaiting)
@@ -247,6 +251,26 @@ func TestATermThatIsLostBeforeItIsPassedOnIsLost(t *testing.T) {
 	require.ErrorIs(t, await(t, "the transfer", transferred), etcdlock.ErrLost)
 	require.ErrorIs(t, term.Err(), etcdlock.ErrLost)
 	resign(t, next)
+}
+
+// The watch reports the loss while it is the transfer that decides, and that fails without finding it out.
+func TestATermThatIsLostDuringATransferThatFailsIsLost(t *testing.T) {
+	c := newContest(t)
+	before := c.cluster.Calls("Watch")
+	term := c.lead("a")
+	awaitWatch(t, c.cluster, before)
+	c.stand("b")
+	reading := c.cluster.Hold("Range", embedtest.Once())
+	ctx, cancel := context.WithCancel(within(t))
+	transferred := background(func() error { return term.Transfer(ctx, "b") })
+	require.NoError(t, reading.Wait(within(t)))
+	remove(t, c.client, term.Key())
+	c.next("b")
+	require.ErrorIs(t, term.Proclaim(within(t), "late"), etcdlock.ErrUnlocked)
+	cancel()
+	require.ErrorIs(t, await(t, "the transfer", transferred), context.Canceled)
+	await(t, "the loss", term.Done())
+	require.ErrorIs(t, term.Err(), etcdlock.ErrLost)
 }
 
 func TestALostTermCannotBeTransferred(t *testing.T) {

@@ -103,32 +103,28 @@ func clockOf() (now func() time.Duration, jump func(time.Duration)) {
 		func(d time.Duration) { slept.Add(int64(d)) }
 }
 
-// Promise: Unlock after loss tells of it, even if nothing but the clock knows.
-func TestUnlockTellsOfALossThatOnlyTheClockKnows(t *testing.T) {
-	t.Parallel()
-	for name, opt := range map[string]etcdlock.Option{
-		"hand-over": etcdlock.WithLocalHandover(noBound, 10), "retention": etcdlock.WithRetention(noBound), "plain": etcdlock.WithLabel(""),
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, client := newCluster(t)
-			now, jump := clockOf()
-			m := etcdlock.NewMutex(newSession(t, client, session.WithClock(now)), "orders", opt)
-			h := lock(t, m)
-			jump(noBound)
-			require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-		})
-	}
-}
-
-func TestTheContextOfAHoldIsOverAtTheFirstLookIfTheHoldIs(t *testing.T) {
+// Promise 3: the machine has slept, and no timer has told yet. Each look is the first at its session.
+func TestTheFirstLookTellsOfALossThatOnlyTheClockKnows(t *testing.T) {
 	_, client := newCluster(t)
-	now, jump := clockOf()
-	asleep, closed := newSession(t, client, session.WithClock(now)), newSession(t, client)
-	one, two := lock(t, etcdlock.NewMutex(asleep, "a")), lock(t, etcdlock.NewMutex(closed, "b"))
-	jump(noBound)
-	require.ErrorIs(t, context.Cause(one.Context()), etcdlock.ErrLost)
-	require.NoError(t, closed.Close(within(t)))
-	require.ErrorIs(t, context.Cause(two.Context()), etcdlock.ErrClosed)
+	for what, look := range map[string]func(*etcdlock.Hold) error{
+		"Err":     func(h *etcdlock.Hold) error { return h.Err() },
+		"Context": func(h *etcdlock.Hold) error { return context.Cause(h.Context()) },
+		"Ensure":  func(h *etcdlock.Hold) error { return h.Ensure(within(t), 0) },
+		"Txn":     func(h *etcdlock.Hold) error { return commit(within(t), h) },
+		"Unlock":  func(h *etcdlock.Hold) error { return h.Unlock(within(t)) },
+	} {
+		for _, opt := range []etcdlock.Option{etcdlock.WithLabel("plain"), handedOn, kept} {
+			now, jump := clockOf()
+			h := lock(t, etcdlock.NewMutex(newSession(t, client, session.WithClock(now)), what, opt))
+			jump(noBound)
+			require.ErrorIs(t, look(h), etcdlock.ErrLost, what)
+			force(t, client, h.Key(), h.Token()) // as etcd will
+		}
+	}
+	s := newSession(t, client)
+	h := lock(t, etcdlock.NewMutex(s, "orders"))
+	require.NoError(t, s.Close(within(t)))
+	require.ErrorIs(t, context.Cause(h.Context()), etcdlock.ErrClosed)
 }
 
 // asking is a log whose reader asks back when something is lost.
