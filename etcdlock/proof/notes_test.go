@@ -27,6 +27,7 @@ var expected = map[string]error{
 	"lost":         etcdlock.ErrLost,
 	"closed":       etcdlock.ErrClosed,
 	"no space":     rpctypes.ErrNoSpace,
+	"corrupt":      rpctypes.ErrCorrupt,
 }
 
 const unexpected = "an error that nobody expects"

@@ -107,20 +107,23 @@ var troubles = []trouble{
 	{"broken watches", func(n *nemesis, _ context.Context) func() {
 		return n.cluster.Refuse("Watch", errors.New("broken"), embedtest.Times(1+n.random.IntN(3))).Heal
 	}},
-	{"no space", func(n *nemesis, ctx context.Context) func() {
-		bounded, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		if server := n.member().Server(); server != nil { // it may be down
-			_, _ = server.Alarm(bounded, &etcdserverpb.AlarmRequest{
-				Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE,
-			})
-		}
-		return n.disarm
-	}},
+	{"no space", alarm(etcdserverpb.AlarmType_NOSPACE)},
+	{"corrupt", alarm(etcdserverpb.AlarmType_CORRUPT)},
 	{"compaction", func(n *nemesis, ctx context.Context) func() {
 		_, _ = n.admin.Compact(ctx, n.witness.position()) // not more, or the witness misses something
 		return func() {}
 	}},
+}
+
+func alarm(which etcdserverpb.AlarmType) func(n *nemesis, ctx context.Context) func() {
+	return func(n *nemesis, ctx context.Context) func() {
+		bounded, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if server := n.member().Server(); server != nil { // it may be down
+			_, _ = server.Alarm(bounded, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: which})
+		}
+		return n.disarm
+	}
 }
 
 func pick[T any](n *nemesis, of []T) T { return of[n.random.IntN(len(of))] }
