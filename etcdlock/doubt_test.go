@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -21,6 +23,25 @@ import (
 // requests is what the cluster has been asked, renewals apart.
 func requests(c *embedtest.Cluster) int64 {
 	return c.Calls("Txn") + c.Calls("Range") + c.Calls("Watch")
+}
+
+// giveUpEarly makes calls for 5 s that give up after 30 ms, again and again.
+func giveUpEarly(t *testing.T, locks []etcdlock.Locker) {
+	end := time.Now().Add(5 * time.Second)
+	var callers sync.WaitGroup
+	for i := range 100 {
+		callers.Go(func() {
+			for n := i; time.Now().Before(end); n++ {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+				if h, err := locks[n%len(locks)].Lock(ctx); err == nil {
+					_ = h.Unlock(t.Context())
+				}
+				cancel()
+				time.Sleep(time.Millisecond) // calls that are refused at once take no virtual time
+			}
+		})
+	}
+	callers.Wait()
 }
 
 // Calls that give up while etcd is slow leave nothing for it to do afterwards, and no keys.
@@ -50,20 +71,7 @@ func TestABrownOutDoesNotOutliveItsCause(t *testing.T) {
 			func() *embedtest.Fault { return cluster.LoseRequest("Txn") },
 		} {
 			trouble := begin()
-			end := time.Now().Add(5 * time.Second)
-			var callers sync.WaitGroup
-			for i := range 100 {
-				callers.Go(func() {
-					for n := i; time.Now().Before(end); n++ {
-						ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-						if h, err := locks[n%len(locks)].Lock(ctx); err == nil {
-							_ = h.Unlock(t.Context())
-						}
-						cancel()
-					}
-				})
-			}
-			callers.Wait()
+			giveUpEarly(t, locks)
 			trouble.Heal()
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -81,6 +89,39 @@ func TestABrownOutDoesNotOutliveItsCause(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, epochs.Count, int64(1), "of one session")
 	})
+}
+
+// What the same calls leave while etcd has no space, or is corrupt, is little, and ends with that.
+func TestABrownOutUnderAnAlarmLeavesLittleToDo(t *testing.T) {
+	for _, alarm := range []etcdserverpb.AlarmType{etcdserverpb.AlarmType_NOSPACE, etcdserverpb.AlarmType_CORRUPT} {
+		t.Run(alarm.String(), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
+				client := cluster.Client(t)
+				s := virtualSession(t, client)
+				locks := make([]etcdlock.Locker, 64)
+				for i := range locks {
+					locks[i] = etcdlock.NewMutex(s, fmt.Sprint("lock", i))
+				}
+				require.NoError(t, cluster.RaiseAlarm(t.Context(), alarm))
+				slow := cluster.Delay("Txn", 300*time.Millisecond)
+				giveUpEarly(t, locks)
+				slow.Heal()
+				time.Sleep(20 * time.Second)
+				before := requests(cluster)
+				time.Sleep(time.Minute)
+				require.LessOrEqual(t, requests(cluster)-before, int64(60), "an epoch and up to four looks every 10 s or so")
+				require.NoError(t, cluster.DisarmAlarms(t.Context()))
+				time.Sleep(20 * time.Second)
+				before = requests(cluster)
+				time.Sleep(time.Minute)
+				require.Equal(t, before, requests(cluster))
+				h, err := locks[0].Lock(t.Context())
+				require.NoError(t, err)
+				require.True(t, strings.HasSuffix(h.Key(), "-0"), "the names are free: %s", h.Key())
+				require.NoError(t, h.Unlock(t.Context()))
+			})
+		})
+	}
 }
 
 // A caller may give up while the session waits for room; that call has sent nothing.
