@@ -14,6 +14,16 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
+// awaitState waits until the client's connection is in a state.
+func awaitState(t *testing.T, c *clientv3.Client, want connectivity.State) {
+	t.Helper()
+	conn := c.ActiveConnection()
+	for state := conn.GetState(); state != want; state = conn.GetState() {
+		conn.Connect()
+		require.True(t, conn.WaitForStateChange(within(t), state))
+	}
+}
+
 // Requests of etcd's client wait for a connection, so that their own errors do not name the reason.
 func TestErrorsSayThatTheConnectionIsBroken(t *testing.T) {
 	t.Parallel()
@@ -28,11 +38,7 @@ func TestErrorsSayThatTheConnectionIsBroken(t *testing.T) {
 
 	trouble := regexp.MustCompile("connection error|no connection to") // the latter while it is tried again
 	link.Cut()
-	conn := client.ActiveConnection()
-	for state := conn.GetState(); state != connectivity.TransientFailure; state = conn.GetState() {
-		conn.Connect()
-		require.True(t, conn.WaitForStateChange(within(t), state))
-	}
+	awaitState(t, client, connectivity.TransientFailure)
 	cancel()
 	short, end := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer end()

@@ -10,10 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -122,6 +124,39 @@ func TestABrownOutUnderAnAlarmLeavesLittleToDo(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is never sent is in no doubt: it costs no epoch, and does not count among the calls that stop others.
+func TestCallsWithoutAConnectionLeaveNothingBehind(t *testing.T) {
+	cluster := embedtest.Start(t)
+	client, network := cluster.Link(t)
+	s := newSession(t, client)
+	m := etcdlock.NewMutex(s, "orders")
+	held := lock(t, etcdlock.NewMutex(s, "held"))
+	unlock(t, lock(t, m))
+	network.Cut()
+	awaitState(t, client, connectivity.TransientFailure)
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var calls sync.WaitGroup
+	for range 300 {
+		calls.Go(func() {
+			_, err := m.Lock(short)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	}
+	calls.Wait()
+	short, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := held.Txn(short).Then(clientv3.OpPut("key", "")).Commit()
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, etcdlock.ErrOutcomeUnknown)
+	require.Regexp(t, "connection error|no connection to", err.Error())
+	require.Zero(t, s.Link().Unsettled())
+
+	network.Heal()
+	unlock(t, lock(t, m))
+	require.Empty(t, keysAt(t, cluster.Client(t), "etcdlock/!/epoch/"))
 }
 
 // A caller may give up while the session waits for room; that call has sent nothing.

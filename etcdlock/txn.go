@@ -78,7 +78,15 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 	}
 	defer context.AfterFunc(t.hold.Context(), stop)() // without the lock there is nothing to wait for
 	guards := t.hold.Guards()
-	response, missing, err := t.guarded(t.hold.claim.Session().Client().Txn(ctx), guards)
+	var response *clientv3.TxnResponse
+	var missing string
+	client := t.hold.claim.Session().Client()
+	err := request.AwaitConnection(ctx, ctx, client)
+	if err != nil {
+		err = request.Unsent(err)
+	} else {
+		response, missing, err = t.guarded(client.Txn(ctx), guards)
+	}
 	if request.IsAnswer(err, rpctypes.ErrTooManyOps) {
 		return nil, fmt.Errorf("%w: %d comparisons guard the lock, which count as well (etcd allows 128 unless it has another --max-txn-ops)",
 			err, len(guards))

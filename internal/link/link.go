@@ -110,7 +110,7 @@ func (l *Link) spawn(f func(context.Context)) (started bool) {
 // Call runs op, a single request to etcd, until it is answered: each attempt
 // gets a context with a deadline of its own (3 s at first, up to 12 s), and
 // failures that may pass (no answer, no leader, member down, too many requests)
-// are tried again after a jittered pause. It returns early with an error that
+// are tried again after a jittered pause. Without a connection no attempt begins. It returns early with an error that
 // wraps ctx's when that ends, with the session's when that ends, and with
 // etcd's own answer when that will not change (permission denied, no space).
 // An answer that the lease is unknown ends the session; so what is bound to another lease is not for
@@ -128,6 +128,9 @@ func (l *Link) call(ctx context.Context, try func(limit time.Duration) (timedOut
 		return request.Unsent(err)
 	}
 	err := request.Repeat(ctx, l.ctx, func(limit time.Duration) (timedOut bool, err error) {
+		if err := request.AwaitConnection(ctx, l.ctx, l.client); err != nil {
+			return true, request.Unsent(err)
+		}
 		// Judged here, since the error of the call may tell why ctx ended, which may be the loss of
 		// another session.
 		if timedOut, err = try(limit); request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {

@@ -41,6 +41,29 @@ func Explain(c *clientv3.Client, err error) error {
 	return err
 }
 
+// AwaitConnection waits until c has a connection, or ctx or life ends, and returns why it has none. A request that
+// begins afterwards is sent at once. One that waits for a connection in gRPC does not tell whether it was sent.
+func AwaitConnection(ctx, life context.Context, c *clientv3.Client) error {
+	if Connected(c) {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	conn := c.ActiveConnection()
+	for state := conn.GetState(); ; state = conn.GetState() {
+		switch state {
+		case connectivity.Ready, connectivity.Shutdown: // which the request reports
+			return nil
+		case connectivity.Idle:
+			conn.Connect()
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			return ctx.Err()
+		}
+	}
+}
+
 // Connected reports whether a request of c may be under way.
 func Connected(c *clientv3.Client) bool {
 	conn := c.ActiveConnection()
