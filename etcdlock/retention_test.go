@@ -189,6 +189,31 @@ func TestALaterHandOverIsOfATicketThatIsThereToo(t *testing.T) {
 	}, handedOn)
 }
 
+// The answer that grants the ticket may be older than the call of a goroutine that waits in memory.
+func TestAGrantThatIsOlderThanTheCallIsOfATicketThatIsThere(t *testing.T) {
+	cluster, client := newCluster(t)
+	mine, link := cluster.Link(t)
+	m := etcdlock.NewMutex(newSession(t, mine), "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	joining := cluster.Hold("Txn", embedtest.Once())
+	ctx, cancel := context.WithCancel(within(t))
+	first := lineUp(t, ctx, m, 1)[0]
+	require.NoError(t, joining.Wait(within(t)))
+	link.Blackhole()
+	joining.Heal()
+	awaitTickets(t, client, 1)
+	remove(t, client, keysAt(t, client, "etcdlock/orders/")[0])
+	theirs := lock(t, etcdlock.NewMutex(newSession(t, client), "orders"))
+	later := lineUp(t, within(t), m, 1)[0]
+	cancel()
+	require.ErrorIs(t, await(t, "giving up", first).err, context.Canceled)
+	link.Heal()
+	awaitTickets(t, client, 2)
+	requireWaiting(t, later)
+	require.NoError(t, theirs.Err())
+	unlock(t, theirs)
+	unlock(t, granted(t, later))
+}
+
 func TestALockThatIsKeptIsTakenOnlyIfItIsThere(t *testing.T) {
 	eachRemoval(t, func(t *testing.T, r removal) {
 		h := lock(t, r.m)
