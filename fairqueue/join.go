@@ -42,15 +42,10 @@ func (q *Queue) JoinCandidate(ctx context.Context, value string, priority int) (
 
 func (q *Queue) join(ctx context.Context, m Mode, value string, number int64) (*Ticket, error) {
 	m.mustBeJoinable()
-	if err := q.admit(value); err != nil {
-		return nil, q.failed(err)
-	}
-	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
-		p := q.newPart(s, m, value, number)
-		t := newTicket(p)
+	return q.acquire(ctx, value, func(s *session.Session) (*Ticket, error) {
+		t := newTicket(q.newPart(s, m, value, number))
 		return t, enqueue(ctx, t.parts)
 	})
-	return t, q.failed(err)
 }
 
 // TryJoin takes a ticket only if it is granted at once, and returns [ErrBusy]
@@ -62,13 +57,9 @@ func (q *Queue) join(ctx context.Context, m Mode, value string, number int64) (*
 // Errors are as for Join.
 func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
 	m.mustBeJoinable()
-	if err := q.admit(""); err != nil {
-		return nil, q.failed(err)
-	}
-	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
+	return q.acquire(ctx, "", func(s *session.Session) (*Ticket, error) {
 		return try(ctx, s, []Place{{q, m}}, 1)
 	})
-	return t, q.failed(err)
 }
 
 // enqueue creates the keys of parts at one revision, and records what the answer says of each. The answer brings back

@@ -59,23 +59,16 @@ type permits struct {
 //
 // The ticket's Wait costs one transaction more than others do if it has had to wait.
 func (q *Queue) JoinPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
-	if err := q.admit(""); err != nil {
-		return nil, q.failed(err)
-	}
-	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
+	return q.acquire(ctx, "", func(s *session.Session) (*Ticket, error) {
 		return q.joinPermits(ctx, s, weight, size)
 	})
-	return t, q.failed(err)
 }
 
 // TryPermits is JoinPermits only if that is granted at once. Otherwise the error is
 // [ErrBusy], with nothing written: one linearizable read, and one transaction if there was
 // room. If another ticket takes the room in between, it has to leave the queue again, which is one transaction more.
 func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
-	if err := q.admit(""); err != nil {
-		return nil, q.failed(err)
-	}
-	t, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
+	return q.acquire(ctx, "", func(s *session.Session) (*Ticket, error) {
 		if err := q.room(ctx, s, weight, size); err != nil {
 			return nil, err
 		}
@@ -98,7 +91,6 @@ func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, er
 		}
 		return nil, ErrBusy
 	})
-	return t, q.failed(err)
 }
 
 func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, size int64) (*Ticket, error) {

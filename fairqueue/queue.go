@@ -150,6 +150,14 @@ func withSession(ctx context.Context, source session.Source, attempt func(*sessi
 	}
 }
 
+// acquire is withSession for one ticket of q, with a value of the caller's.
+func (q *Queue) acquire(ctx context.Context, value string, attempt func(*session.Session) (*Ticket, error)) (t *Ticket, err error) {
+	if err = q.admit(value); err == nil {
+		t, err = withSession(ctx, q.source, attempt)
+	}
+	return t, q.failed(err)
+}
+
 func needContext(ctx context.Context) {
 	if ctx == nil {
 		panic("etcdlock: nil context")
