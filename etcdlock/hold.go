@@ -39,21 +39,15 @@ func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
 
 // Name returns the name of the lock.
 func (h *Hold) Name() string {
-	h.needMade()
+	h.bound()
 	return h.lock.name
 }
 
 // Key returns the key of this hold in etcd; of several, the first.
-func (h *Hold) Key() string {
-	h.needMade()
-	return h.claim.Key()
-}
+func (h *Hold) Key() string { return h.bound().Key() }
 
 // Token returns the fencing token. It never changes.
-func (h *Hold) Token() Token {
-	h.needMade()
-	return Token(h.claim.Revision())
-}
+func (h *Hold) Token() Token { return Token(h.bound().Revision()) }
 
 // Done returns a channel that is closed when the hold ends: by Unlock, or by a loss. A loss closes
 // it before another client can have the lock, unless the key or lease was removed by hand.
@@ -63,14 +57,14 @@ func (h *Hold) Done() <-chan struct{} { return h.Context().Done() }
 // [ErrLost], or it is [ErrClosed] if the session was closed, or [ErrUnlocked]. It compares the
 // deadline with the clock, so it is right even after the process was suspended. No request is made.
 func (h *Hold) Err() error {
-	h.needMade()
+	h.bound()
 	return h.look()
 }
 
 // Context returns a context that ends when the hold does, with Err as its cause. It has the values
 // of the context given to Lock, but does not end with it.
 func (h *Hold) Context() context.Context {
-	h.needMade()
+	h.bound()
 	if made := h.made(); made != nil {
 		return made
 	}
@@ -79,10 +73,7 @@ func (h *Hold) Context() context.Context {
 
 // Deadline returns the instant until which the hold may be trusted if no further renewal is
 // answered. See [Hold.Ensure].
-func (h *Hold) Deadline() time.Time {
-	h.needMade()
-	return h.claim.Session().Deadline()
-}
+func (h *Hold) Deadline() time.Time { return h.bound().Session().Deadline() }
 
 // Ensure returns nil if the hold may be trusted for at least d from now. If less is left, it renews
 // the session first, with one request. Use it before a step that needs that much time. It fails with
@@ -121,16 +112,10 @@ func (h *Hold) orEnd(err error) error {
 // Guard returns a comparison that makes an etcd transaction take effect only while the key of this
 // hold exists. [Hold.Txn] adds it, and reports a loss as such. A hold of several keys (of a Multi, of
 // AnyN, of a numbered permit) needs all its Guards.
-func (h *Hold) Guard() clientv3.Cmp {
-	h.needMade()
-	return h.claim.Guards()[0]
-}
+func (h *Hold) Guard() clientv3.Cmp { return h.bound().Guards()[0] }
 
 // Guards returns the comparisons for all keys of the hold; most have one.
-func (h *Hold) Guards() []clientv3.Cmp {
-	h.needMade()
-	return h.claim.Guards()
-}
+func (h *Hold) Guards() []clientv3.Cmp { return h.bound().Guards() }
 
 // Unlock ends the hold and releases the lock: one round trip. Only the first call does anything;
 // later ones return nil.

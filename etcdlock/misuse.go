@@ -32,13 +32,15 @@ func (l *lock) ready(ctx context.Context) {
 	needContext(ctx)
 }
 
-func (h *Hold) needMade() {
+// bound returns the claim that h is bound to, and panics for a hold that does not come from a lock.
+func (h *Hold) bound() claim {
 	if h == nil || h.claim == nil {
 		panic("etcdlock: a hold comes from a lock")
 	}
+	return h.claim
 }
 
 func (h *Hold) ready(ctx context.Context) {
-	h.needMade()
+	h.bound()
 	needContext(ctx)
 }

@@ -122,7 +122,7 @@ func (r *ReadLock) place() (fairqueue.Place, *lock) {
 
 // Shared reports whether it is the hold of a reader, or of a writer that has been downgraded.
 func (h *Hold) Shared() bool {
-	h.needMade()
+	h.bound()
 	return h.downgraded() || len(h.lock.covers) == 1 && h.lock.covers[0].shared
 }
 
