@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -155,4 +156,28 @@ func TestLongNamesOfAProcessAreCut(t *testing.T) {
 
 	worst := processOwner(strings.Repeat("h", 300), strings.Repeat("\x01", 100), strings.Repeat("\x01", longestLabel))
 	require.Less(t, len(valueAt(worst.template(), time.Now())), 4<<10)
+}
+
+func TestWhatOwns(t *testing.T) {
+	writer, reader := Entry{Mode: Exclusive}, Entry{Mode: Shared}
+	sharing := Entry{Mode: Exclusive, Value: []byte(markedShared)}
+	permits := func(weight int64) Entry { return Entry{Mode: permit, Weight: weight} }
+	for name, tt := range map[string]struct {
+		entries []Entry
+		size    int64
+		want    int
+	}{
+		"none":                      {nil, 0, 0},
+		"a writer":                  {[]Entry{writer, reader, writer}, 0, 1},
+		"readers":                   {[]Entry{reader, reader, writer, reader}, 0, 2},
+		"a writer that shares":      {[]Entry{sharing, reader, reader, writer}, 0, 3},
+		"permits within the size":   {[]Entry{permits(2), permits(1), permits(1)}, 3, 2},
+		"a heavy one in the way":    {[]Entry{permits(2), permits(2), permits(1)}, 3, 1},
+		"a writer takes all":        {[]Entry{writer, permits(1)}, 3, 1},
+		"a writer after permits":    {[]Entry{permits(1), writer, permits(1)}, 3, 1},
+		"permits without any size":  {[]Entry{permits(1), permits(1)}, 0, 1},
+		"more than any size can be": {[]Entry{permits(math.MaxInt64), permits(math.MaxInt64)}, math.MaxInt64, 1},
+	} {
+		require.Equal(t, tt.want, owning(tt.entries, tt.size), name)
+	}
 }
