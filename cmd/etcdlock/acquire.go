@@ -27,13 +27,20 @@ func (r *lockFlags) acquirer(c *connection, src session.Source, name string) (ac
 		}
 		return r.semaphore(src, name, opts), nil
 	}
+	if len(r.also) == 0 {
+		m := etcdlock.NewRWMutex(src, name, append(opts, r.minimum()...)...)
+		if r.shared {
+			return acquirer{m.RLock, m.TryRLock}, nil
+		}
+		return acquirer{m.Lock, m.TryLock}, nil
+	}
 	var parts []etcdlock.Lockable
 	for _, n := range append([]string{name}, r.also...) {
-		lock := etcdlock.NewRWMutex(src, n, opts...)
+		m := etcdlock.NewRWMutex(src, n, opts...)
 		if r.shared {
-			parts = append(parts, lock.RLocker())
+			parts = append(parts, m.RLocker())
 		} else {
-			parts = append(parts, lock)
+			parts = append(parts, m)
 		}
 	}
 	m := etcdlock.NewMulti(src, parts...).With(r.minimum()...)
@@ -60,7 +67,7 @@ func (r *lockFlags) minimum() []etcdlock.Option {
 
 // acquire takes the lock within ctx. A place in line that is lost, as during a long failure of etcd, is taken
 // anew.
-func (r *lockFlags) acquire(ctx context.Context, a acquirer, name string) (*etcdlock.Hold, error) {
+func (r *lockFlags) acquire(ctx context.Context, a acquirer, c *connection, src *source, name string) (*etcdlock.Hold, error) {
 	waiting := ctx
 	if r.waits && !r.nonblock {
 		var cancel context.CancelFunc
@@ -72,6 +79,7 @@ func (r *lockFlags) acquire(ctx context.Context, a acquirer, name string) (*etcd
 	if r.nonblock {
 		take = a.try
 	}
+	defer showProgress(waiting, c, src, name)()
 	for {
 		hold, err := take(waiting)
 		switch {

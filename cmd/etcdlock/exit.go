@@ -64,6 +64,9 @@ func message(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	switch exitCode(err) {
 	case exitUnavailable:
+		if noSpace(err) {
+			return text + "; see etcdctl alarm list, and compact and defragment etcd"
+		}
 		return text + "; is etcd running, and are --endpoints right?"
 	case exitRefused:
 		return text + "; see --user, --password and the user's roles, which etcdlock doctor checks"
@@ -122,9 +125,13 @@ func refused(err error) bool {
 
 // unavailable reports whether etcd did not answer, or cannot do it at the moment.
 func unavailable(err error) bool {
-	code, text := answer(err)
-	return errors.Is(err, context.DeadlineExceeded) || code == codes.Unavailable || code == codes.DeadlineExceeded ||
-		strings.Contains(text, rpctypes.ErrorDesc(rpctypes.ErrNoSpace))
+	code, _ := answer(err)
+	return errors.Is(err, context.DeadlineExceeded) || code == codes.Unavailable || code == codes.DeadlineExceeded || noSpace(err)
+}
+
+func noSpace(err error) bool {
+	_, text := answer(err)
+	return strings.Contains(text, rpctypes.ErrorDesc(rpctypes.ErrNoSpace))
 }
 
 // answer returns what etcd or the connection to it said, if that is in err.

@@ -22,6 +22,13 @@ func TestLossEndsTheCommand(t *testing.T) {
 	require.Contains(t, r.errors.String(), "lost")
 }
 
+func TestLossThatOnlyTheReleaseNoticesCounts(t *testing.T) {
+	t.Parallel()
+	// A hold watches its key when it is a second old.
+	r := start(t, "run", name(t), binary, "release", "--yes", name(t))
+	require.Equal(t, 124, r.code())
+}
+
 func TestLossIsOnlyToldIfTheUserWantsThat(t *testing.T) {
 	t.Parallel()
 	r := start(t, "run", "--on-lost", "warn", name(t), "sh", "-c", "echo ready; read x; exit 3")

@@ -44,6 +44,18 @@ func onTerminal(t *testing.T, line string) (*tool, *os.File) {
 	return r, keyboard
 }
 
+// echoes reports whether the terminal shows what is typed.
+func echoes(t *testing.T, keyboard *os.File) (shown bool) {
+	t.Helper()
+	raw, err := keyboard.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		settings, err := unix.IoctlGetTermios(int(fd), unix.TCGETS)
+		shown = err != nil || settings.Lflag&unix.ECHO != 0
+	}))
+	return shown
+}
+
 func TestCommandReadsFromTheTerminalAndTheShellAfterIt(t *testing.T) {
 	t.Parallel()
 	r, keyboard := onTerminal(t, `$ETCDLOCK run `+name(t)+` sh -c 'echo ready; read x; echo "got $x"'; read y; echo "then $y"`)
@@ -87,4 +99,14 @@ func TestTerminalThatIsClosedEndsTheCommand(t *testing.T) {
 	require.NoError(t, keyboard.Close())
 	require.Equal(t, 128+int(syscall.SIGHUP), r.code())
 	require.Empty(t, keys(t, name(t)))
+}
+
+func TestWaitOnATerminalSaysWhoIsAhead(t *testing.T) {
+	t.Parallel()
+	h := holder(t, name(t))
+	r, _ := onTerminal(t, "exec $ETCDLOCK run "+name(t)+" true")
+	r.says(fmt.Sprintf(":%d etcdlock, in line for", h.cmd.Process.Pid))
+	require.Contains(t, r.out.String(), "1 ahead")
+	h.signal(syscall.SIGTERM)
+	require.Zero(t, r.code())
 }

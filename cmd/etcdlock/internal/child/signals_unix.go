@@ -15,8 +15,10 @@ var (
 )
 
 // Catch delivers the signals that are for the command, and SIGCONT and SIGTSTP, which are for this process.
-// A signal that is ignored already, as by nohup, stays so.
+// A signal that is ignored already, as by nohup, stays so. SIGPIPE is lost: that nobody reads this process's
+// messages any more must not end the command.
 func Catch(c chan<- os.Signal) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // if it were ignored, the command would ignore it, too
 	for _, sig := range append(slices.Clone(forwarded), syscall.SIGCONT, syscall.SIGTSTP) {
 		if !signal.Ignored(sig) {
 			signal.Notify(c, sig)
