@@ -55,6 +55,19 @@ type signalled struct{ sig syscall.Signal }
 
 func (s signalled) Error() string { return fmt.Sprintf("ended by a signal: %v", s.sig) }
 
+// notStarted is an error of finding or starting the command, with its code.
+func notStarted(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return &exitError{code: exitNotFound, err: err}
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EISDIR):
+		return &exitError{code: exitNotExecutable, err: err}
+	}
+	return &exitError{code: exitOther, err: err}
+}
+
 // message is what to say about err, in one line.
 func message(err error) string {
 	var exit *exitError
@@ -94,10 +107,6 @@ func exitCode(err error) int {
 		return exitBusy
 	case refused(err):
 		return exitRefused
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return exitNotFound
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EISDIR):
-		return exitNotExecutable
 	case unavailable(err):
 		return exitUnavailable
 	case errors.Is(err, etcdlock.ErrLost):

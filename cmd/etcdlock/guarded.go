@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -73,7 +74,7 @@ func find(argv []string) (string, error) {
 	if errors.Is(err, exec.ErrDot) {
 		err = nil // asked for by a PATH that has the current directory
 	}
-	return path, err
+	return path, notStarted(err)
 }
 
 // forward passes signals on to the commands of runner. The context that it returns ends with the first signal that
@@ -131,7 +132,10 @@ func (g *guarded) do(lease context.Context, env []string) error {
 		},
 		Resumed: func() { say("not suspended: the lock would be lost") },
 	}, g.hold.Err)
-	if err != nil {
+	switch {
+	case errors.As(err, new(*fs.PathError)):
+		return notStarted(err)
+	case err != nil:
 		return err
 	}
 	// The loss comes after the start, or the start would have seen it.
