@@ -89,8 +89,9 @@ func TestAWaitOfEveryKindEndsWhenTheClientIsClosed(t *testing.T) {
 		require.NoError(t, err)
 		keeper := session.Keep(client, session.WithTTL(longTTL))
 		blocker := lock(t, b.blocker())
-		s := current(t, keeper)
+		s, before := current(t, keeper), b.cluster.Calls("Watch")
 		waiting := b.wait(t.Context(), t, b.open(keeper, "orders"), 1)
+		awaitWatch(t, b.cluster, before) // so that it knows that it is in line
 		require.NoError(t, client.Close())
 		r := await(t, "the end of the wait", waiting)
 		require.ErrorIs(t, r.err, etcdlock.ErrLost)
