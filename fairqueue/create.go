@@ -21,11 +21,7 @@ import (
 // nothing is left of the parts, or the session takes care of it.
 func create(ctx context.Context, parts []*part, try bool, creation link.Transaction) (answer *clientv3.TxnResponse, seen int64, err error) {
 	s := parts[0].session
-	creation.Likely = !try
-	creation.Apart = string(parts[0].queue.space)
-	// What is about several keys concerns several queues, and may be as large as a transaction can be.
-	creation.Alone = len(parts) > 1
-	creation.Late = func(answer *clientv3.TxnResponse, doubts int, err error) { createdLate(parts, answer, doubts, err) }
+	creation.Late = func(answer *clientv3.TxnResponse, err error) { createdLate(parts, answer, err) }
 	if err := s.Link().Admit(ctx); err != nil {
 		forget(parts)
 		return nil, 0, err
@@ -101,10 +97,7 @@ func created(parts []*part, answer *clientv3.TxnResponse) {
 }
 
 // createdLate takes care of parts whose caller has left before etcd answered.
-func createdLate(parts []*part, answer *clientv3.TxnResponse, doubts int, err error) {
-	for _, p := range parts {
-		p.unanswered += doubts
-	}
+func createdLate(parts []*part, answer *clientv3.TxnResponse, err error) {
 	if err == nil && answer.Succeeded {
 		created(parts, answer)
 		abandon(parts)

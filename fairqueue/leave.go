@@ -27,9 +27,7 @@ func leave(ctx context.Context, parts []*part) error {
 	defer cancel()
 	answer, doubts, err := parts[0].link().Commit(ctx, link.Transaction{
 		If: guardsOf(parts), Then: deletes, Else: readBack,
-		Likely: true,
-		Alone:  len(parts) > 1,
-		Late:   func(answer *clientv3.TxnResponse, _ int, err error) { left(parts, answer, err) },
+		Late: func(answer *clientv3.TxnResponse, err error) { left(parts, answer, err) },
 	})
 	if request.IsInFlight(err) {
 		return err

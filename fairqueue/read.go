@@ -9,7 +9,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
@@ -24,7 +23,7 @@ type list struct {
 // read makes one request of the given reads, whose answers are all true at the revision
 // that it returns.
 func read(ctx context.Context, s *session.Session, reads ...clientv3.Op) (lists []list, revision int64, err error) {
-	answer, _, err := s.Link().Commit(ctx, link.Transaction{Then: reads})
+	answer, err := s.Link().Read(ctx, reads...)
 	if err != nil {
 		return nil, 0, err
 	}

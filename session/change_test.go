@@ -51,18 +51,18 @@ func TestChangesAreToldOnceEachAndInOrder(t *testing.T) {
 		time.Sleep(65 * time.Second) // the last renewal was 5 s ago
 		require.Empty(t, c.states(), "nothing has changed")
 
-		f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+		f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
 		time.Sleep(15 * time.Second)
 		require.Equal(t, []session.State{session.AtRisk}, c.states())
 		require.ErrorIs(t, c.last().Err, rpctypes.ErrNoLeader)
 		require.Equal(t, s.Lease(), c.last().Lease)
 
-		f.set(func(f *fake) { f.renew = nil })
+		f.Set(func(f *fake) { f.OnRenew = nil })
 		time.Sleep(20 * time.Second)
 		require.Equal(t, []session.State{session.AtRisk, session.Live}, c.states())
 		require.NoError(t, c.last().Err)
 
-		f.set(func(f *fake) { f.renew = lost })
+		f.Set(func(f *fake) { f.OnRenew = lost })
 		time.Sleep(time.Hour)
 		require.Equal(t, []session.State{session.AtRisk, session.Live, session.AtRisk, session.Lost}, c.states())
 		require.ErrorIs(t, c.last().Err, session.ErrLost)
@@ -77,10 +77,10 @@ func TestARenewalThatFailsOnceIsNoChange(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		var c changes
 		open(t, f, c.option(), session.WithTTL(30*time.Second))
-		f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+		f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
 		time.Sleep(11 * time.Second)
-		require.Greater(t, len(f.renewalTimes()), 1)
-		f.set(func(f *fake) { f.renew = nil })
+		require.Greater(t, len(f.RenewalTimes()), 1)
+		f.Set(func(f *fake) { f.OnRenew = nil })
 		time.Sleep(time.Minute)
 		require.Empty(t, c.states())
 	})
@@ -104,13 +104,13 @@ func TestNothingIsToldAfterTheEnd(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			var c changes
 			s := open(t, f, c.option(), session.WithTTL(30*time.Second))
-			f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+			f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
 			time.Sleep(20 * time.Second)
 			require.Equal(t, []session.State{session.AtRisk}, c.states())
 			closed := make(chan error, 1)
 			var once sync.Once
-			f.set(func(f *fake) {
-				f.renew = func(_ context.Context, do func() error) error {
+			f.Set(func(f *fake) {
+				f.OnRenew = func(_ context.Context, do func() error) error {
 					once.Do(func() { go func() { closed <- s.Close(context.Background()) }() })
 					return do()
 				}
@@ -127,7 +127,7 @@ func TestARevokedLeaseIsToldAsALoss(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		var c changes
 		s := open(t, f, c.option())
-		f.set(func(f *fake) { delete(f.leases, s.Lease()) })
+		f.Set(func(f *fake) { delete(f.Alive, s.Lease()) })
 		time.Sleep(s.TTL())
 		require.Equal(t, []session.State{session.Lost}, c.states())
 		require.ErrorIs(t, c.last().Err, rpctypes.ErrLeaseNotFound)
@@ -139,9 +139,9 @@ func TestARenewalOnDemandIsToldAsLive(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		var c changes
 		s := open(t, f, c.option(), session.WithTTL(30*time.Second))
-		f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+		f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
 		time.Sleep(20 * time.Second)
-		f.set(func(f *fake) { f.renew = nil })
+		f.Set(func(f *fake) { f.OnRenew = nil })
 		require.NoError(t, s.Renew(context.Background()))
 		time.Sleep(5 * time.Second) // before the next turn
 		require.Equal(t, []session.State{session.AtRisk, session.Live}, c.states())
@@ -151,12 +151,12 @@ func TestARenewalOnDemandIsToldAsLive(t *testing.T) {
 func TestAKeepersSessionsTellTheirOwnChanges(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		var c changes
-		client := f.client()
+		client := f.Client()
 		k := session.Keep(client, session.WithMonotonicClock(), c.option())
 		require.Same(t, client, k.Client())
 		first, err := k.Session(context.Background())
 		require.NoError(t, err)
-		f.set(func(f *fake) { delete(f.leases, first.Lease()) })
+		f.Set(func(f *fake) { delete(f.Alive, first.Lease()) })
 		time.Sleep(first.TTL())
 		second, err := k.Session(context.Background())
 		require.NoError(t, err)
@@ -171,10 +171,10 @@ func TestAKeepersSessionsTellTheirOwnChanges(t *testing.T) {
 func TestACallbackThatEndsItsGoroutineDoesNotEndTheRenewals(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f, session.WithOnChange(func(session.Change) { runtime.Goexit() }), session.WithTTL(30*time.Second))
-		f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+		f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
 		time.Sleep(20 * time.Second)
 		require.Equal(t, session.AtRisk, s.State())
-		f.set(func(f *fake) { f.renew = nil })
+		f.Set(func(f *fake) { f.OnRenew = nil })
 		time.Sleep(5 * time.Minute)
 		require.Equal(t, session.Live, s.State())
 	})

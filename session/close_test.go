@@ -21,25 +21,25 @@ func TestCloseRevokesOnceAndStopsRenewing(t *testing.T) {
 		for range 3 {
 			require.NoError(t, s.Close(context.Background()))
 		}
-		require.Zero(t, f.leaseCount())
-		require.Len(t, f.revocationTimes(), 1)
+		require.Zero(t, f.LeaseCount())
+		require.Len(t, f.RevocationTimes(), 1)
 		require.ErrorIs(t, s.Err(), session.ErrClosed)
 		require.NotErrorIs(t, s.Err(), session.ErrLost)
 		require.ErrorIs(t, context.Cause(s.Context()), session.ErrClosed)
 		require.Equal(t, session.Closed, s.State())
 		require.True(t, ended(s))
 
-		renewals := f.renewalTimes()
+		renewals := f.RenewalTimes()
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, s.Renew(context.Background()), session.ErrClosed)
-		require.Equal(t, renewals, f.renewalTimes())
+		require.Equal(t, renewals, f.RenewalTimes())
 		require.Equal(t, session.Closed, s.State(), "not lost, however long ago")
 	})
 }
 
 func TestConcurrentClosesRevokeOnceAndAllWait(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.revoke = late(500 * time.Millisecond)
+		f.OnRevoke = late(500 * time.Millisecond)
 		s := open(t, f)
 		start := time.Now()
 		var closes sync.WaitGroup
@@ -54,35 +54,35 @@ func TestConcurrentClosesRevokeOnceAndAllWait(t *testing.T) {
 			})
 		}
 		closes.Wait()
-		require.Len(t, f.revocationTimes(), 1)
+		require.Len(t, f.RevocationTimes(), 1)
 	})
 }
 
 // R7
 func TestCloseAfterLossIsNil(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.renew, f.revoke = lost, lost
+		f.OnRenew, f.OnRevoke = lost, lost
 		s := open(t, f)
 		<-s.Done()
 		start := time.Now()
 		require.NoError(t, s.Close(context.Background()))
 		require.Zero(t, time.Since(start))
 		require.ErrorIs(t, s.Err(), session.ErrLost)
-		require.Empty(t, f.revocationTimes())
+		require.Empty(t, f.RevocationTimes())
 	})
 }
 
 func TestCloseOfAnUnknownLeaseIsNil(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		f.set(func(f *fake) { clear(f.leases) })
+		f.Set(func(f *fake) { clear(f.Alive) })
 		require.NoError(t, s.Close(context.Background()))
 	})
 }
 
 func TestCloseReturnsWithItsContextAndCanBeRepeated(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.revoke = lost
+		f.OnRevoke = lost
 		s := open(t, f)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -92,17 +92,17 @@ func TestCloseReturnsWithItsContextAndCanBeRepeated(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, context.Canceled, "nobody cancelled")
 		require.ErrorIs(t, s.Err(), session.ErrClosed)
-		require.Empty(t, f.renewalTimes(), "so that the server drops the lease by itself")
+		require.Empty(t, f.RenewalTimes(), "so that the server drops the lease by itself")
 
-		f.set(func(f *fake) { f.revoke, f.leases[s.Lease()] = nil, time.Now().Add(time.Hour) })
+		f.Set(func(f *fake) { f.OnRevoke, f.Alive[s.Lease()] = nil, time.Now().Add(time.Hour) })
 		require.NoError(t, s.Close(context.Background()))
-		require.Zero(t, f.leaseCount())
+		require.Zero(t, f.LeaseCount())
 	})
 }
 
 func TestCloseWithinAnotherClosesContext(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.revoke = lost
+		f.OnRevoke = lost
 		s := open(t, f)
 		long, cancelLong := context.WithTimeout(context.Background(), time.Minute)
 		defer cancelLong()
@@ -123,14 +123,14 @@ func TestCloseWithCancelledContextStillRevokes(t *testing.T) {
 	cancel()
 	t.Run("if the server answers", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
-			f.revoke = late(200 * time.Millisecond)
+			f.OnRevoke = late(200 * time.Millisecond)
 			require.NoError(t, open(t, f).Close(over))
-			require.Zero(t, f.leaseCount())
+			require.Zero(t, f.LeaseCount())
 		})
 	})
 	t.Run("but not for long", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
-			f.revoke = lost
+			f.OnRevoke = lost
 			s := open(t, f)
 			start := time.Now()
 			require.ErrorIs(t, s.Close(over), context.Canceled)
@@ -141,12 +141,12 @@ func TestCloseWithCancelledContextStillRevokes(t *testing.T) {
 
 func TestCloseTriesAgainAndReturnsRefusals(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.revoke = refused(rpctypes.ErrNoLeader)
+		f.OnRevoke = refused(rpctypes.ErrNoLeader)
 		s := open(t, f)
-		heal := time.AfterFunc(time.Second, func() { f.set(func(f *fake) { f.revoke = refused(rpctypes.ErrPermissionDenied) }) })
+		heal := time.AfterFunc(time.Second, func() { f.Set(func(f *fake) { f.OnRevoke = refused(rpctypes.ErrPermissionDenied) }) })
 		defer heal.Stop()
 		require.ErrorIs(t, s.Close(context.Background()), rpctypes.ErrPermissionDenied)
-		require.Greater(t, len(f.revocationTimes()), 2)
+		require.Greater(t, len(f.RevocationTimes()), 2)
 	})
 }
 
@@ -162,20 +162,20 @@ func slowToNotice(ctx context.Context, do func() error) error {
 func TestNothingIsRenewedAfterClose(t *testing.T) {
 	t.Run("periodic", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
-			f.renew = slowToNotice
+			f.OnRenew = slowToNotice
 			s := open(t, f)
 			time.Sleep(6 * time.Second) // one is under way
 			require.NoError(t, s.Close(context.Background()))
-			f.set(func(f *fake) { require.Zero(t, f.underWay) })
-			require.Zero(t, f.leaseCount())
-			renewals := f.renewalTimes()
+			f.Set(func(f *fake) { require.Zero(t, f.InFlight) })
+			require.Zero(t, f.LeaseCount())
+			renewals := f.RenewalTimes()
 			time.Sleep(time.Minute)
-			require.Equal(t, renewals, f.renewalTimes())
+			require.Equal(t, renewals, f.RenewalTimes())
 		})
 	})
 	t.Run("asked for", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
-			f.renew, f.revoke = slowToNotice, refused(rpctypes.ErrPermissionDenied)
+			f.OnRenew, f.OnRevoke = slowToNotice, refused(rpctypes.ErrPermissionDenied)
 			s := open(t, f)
 			var renew sync.WaitGroup
 			renew.Go(func() {
@@ -185,21 +185,21 @@ func TestNothingIsRenewedAfterClose(t *testing.T) {
 			})
 			synctest.Wait()
 			require.Error(t, s.Close(context.Background()))
-			f.set(func(f *fake) { require.Zero(t, f.underWay) })
+			f.Set(func(f *fake) { require.Zero(t, f.InFlight) })
 			renew.Wait()
-			renewals := f.renewalTimes()
+			renewals := f.RenewalTimes()
 			require.ErrorIs(t, s.Renew(context.Background()), session.ErrClosed)
-			require.Equal(t, renewals, f.renewalTimes())
+			require.Equal(t, renewals, f.RenewalTimes())
 		})
 	})
 	t.Run("many at once", func(t *testing.T) {
 		for range 50 {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
-				f.revoke = refused(rpctypes.ErrPermissionDenied)
+				f.OnRevoke = refused(rpctypes.ErrPermissionDenied)
 				s := open(t, f)
 				var closed atomic.Bool
-				f.set(func(f *fake) {
-					f.renew = func(ctx context.Context, do func() error) error {
+				f.Set(func(f *fake) {
+					f.OnRenew = func(ctx context.Context, do func() error) error {
 						if closed.Load() {
 							t.Error("renewed after Close")
 						}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/linktest"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -129,13 +130,13 @@ func TestErrorOfACallTellsThatTheConnectionIsBroken(t *testing.T) {
 
 func TestALogOfRenewalsTellsWhatIsWrongWithTheConnection(t *testing.T) {
 	cluster := startEtcd(t)
-	log := &logbook{}
+	log := &linktest.Log{}
 	create(t, cluster.Client(t), session.WithTTL(time.Second), session.WithLogger(slog.New(log)))
 	cluster.Members()[0].Stop()
 	until(t, func() bool {
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		return slices.ContainsFunc(log.records, func(r slog.Record) bool {
+		log.Mu.Lock()
+		defer log.Mu.Unlock()
+		return slices.ContainsFunc(log.Records, func(r slog.Record) bool {
 			told := false
 			r.Attrs(func(a slog.Attr) bool {
 				told = told || a.Key == "error" && strings.Contains(a.Value.String(), "dial")

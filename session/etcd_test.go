@@ -3,12 +3,10 @@ package session_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
@@ -19,43 +17,6 @@ import (
 	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
-
-// startEtcd starts a real etcd, unless only the tests in virtual time are wanted.
-func startEtcd(t *testing.T, opts ...embedtest.Option) *embedtest.Cluster {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("needs an etcd server")
-	}
-	t.Parallel()
-	return embedtest.Start(t, opts...)
-}
-
-func create(t *testing.T, c *clientv3.Client, opts ...session.Option) *session.Session {
-	t.Helper()
-	s, err := session.New(t.Context(), c, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
-	return s
-}
-
-// put creates a key bound to the lease and returns its create revision.
-func put(t *testing.T, c *clientv3.Client, key string, lease clientv3.LeaseID) int64 {
-	t.Helper()
-	answer, err := c.Put(t.Context(), key, "", clientv3.WithLease(lease))
-	require.NoError(t, err)
-	return answer.Header.Revision
-}
-
-// until polls for what etcd gives no signal for. There is no limit but the test
-// binary's: a slow machine is not a failure.
-func until(t *testing.T, done func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !done() {
-		<-ticker.C
-	}
-}
 
 func leases(t *testing.T, c *clientv3.Client) []clientv3.LeaseStatus {
 	t.Helper()
@@ -313,53 +274,6 @@ func TestSessionWorksInANamespace(t *testing.T) {
 	answer, err := plain.Get(t.Context(), "", clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.Len(t, answer.Kvs, 3, "the same names outside are somebody else's")
-}
-
-// R2, with more keys than one transaction may carry.
-func TestDiscardRemovesKeysFromEtcd(t *testing.T) {
-	cluster := startEtcd(t)
-	client := cluster.Client(t)
-	s := create(t, client)
-	fault := cluster.Refuse("Txn", rpctypes.ErrTooManyRequests, embedtest.Times(2))
-	lost := cluster.LoseReply("Txn", embedtest.Once())
-	const keys = 150
-	var gone atomic.Int64
-	for n := range keys {
-		key := fmt.Sprint("key", n)
-		s.Link().Discard(key, put(t, client, key, s.Lease()), func() { gone.Add(1) })
-		s.Link().Epoch("!/epoch").Doubt(fmt.Sprint("never", n), func() {})
-	}
-	until(t, func() bool { return gone.Load() == keys })
-	answer, err := client.Get(t.Context(), "key", clientv3.WithPrefix())
-	require.NoError(t, err)
-	require.Empty(t, answer.Kvs)
-	require.Equal(t, 2, fault.Bites())
-	require.Equal(t, 1, lost.Bites())
-}
-
-func TestForbiddenKeyDoesNotKeepTheOthersInEtcd(t *testing.T) {
-	cluster := startEtcd(t)
-	client := cluster.Client(t)
-	s := create(t, client)
-	// So that the rest go together.
-	first := cluster.Hold("Txn", embedtest.Once(), embedtest.When(func(message any) bool {
-		return touches(message.(*etcdserverpb.TxnRequest), "key0")
-	}))
-	forbidden := cluster.Refuse("Txn", rpctypes.ErrPermissionDenied, embedtest.When(func(message any) bool {
-		return touches(message.(*etcdserverpb.TxnRequest), "key1")
-	}))
-	var gone atomic.Int64
-	for n := range 5 {
-		key := fmt.Sprint("key", n)
-		s.Link().Discard(key, put(t, client, key, s.Lease()), func() { gone.Add(1) })
-	}
-	first.Heal()
-	until(t, func() bool { return gone.Load() == 4 })
-	answer, err := client.Get(t.Context(), "key", clientv3.WithPrefix())
-	require.NoError(t, err)
-	require.Len(t, answer.Kvs, 1)
-	forbidden.Heal()
-	until(t, func() bool { return gone.Load() == 5 })
 }
 
 // R8

@@ -60,7 +60,8 @@ func TestATokenThatExpiresWhileTheSessionIsIdleDoesNotCostIt(t *testing.T) {
 			_, err := client.Put(t.Context(), "k", "v", clientv3.WithLease(s.Lease()))
 			require.NoError(t, err)
 			require.NoError(t, s.Err())
-			w := watch(t, s, "", "k")
+			w, err := s.Link().Watch(t.Context(), time.Minute, "", "k")
+			require.NoError(t, err)
 			w.Stop()
 		})
 	}

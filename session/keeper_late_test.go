@@ -23,7 +23,7 @@ func ask(k *session.Keeper, d time.Duration) (*session.Session, error) {
 
 func TestLeaseThatComesTooLateForItsCallerServesTheNext(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = late(300 * time.Millisecond)
+		f.OnGrant = late(300 * time.Millisecond)
 		k := keep(t, f)
 		var failed int
 		for range 20 {
@@ -33,14 +33,14 @@ func TestLeaseThatComesTooLateForItsCallerServesTheNext(t *testing.T) {
 			}
 		}
 		require.Equal(t, 1, failed)
-		require.Len(t, f.grantTimes(), 1)
-		require.Equal(t, 1, f.leaseCount())
+		require.Len(t, f.GrantTimes(), 1)
+		require.Equal(t, 1, f.LeaseCount())
 	})
 }
 
 func TestLeaseThatComesTooLateForManyAtATimeServesTheNext(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = late(300 * time.Millisecond)
+		f.OnGrant = late(300 * time.Millisecond)
 		k := keep(t, f)
 		var callers sync.WaitGroup
 		for range 20 {
@@ -55,14 +55,14 @@ func TestLeaseThatComesTooLateForManyAtATimeServesTheNext(t *testing.T) {
 		synctest.Wait()
 		_, err := ask(k, time.Nanosecond)
 		require.NoError(t, err)
-		require.Len(t, f.grantTimes(), 1)
+		require.Len(t, f.GrantTimes(), 1)
 	})
 }
 
 // H1: the lease began when the request left, however late the caller came that uses it.
 func TestLeaseThatCameLateIsTrustedFromBeforeItsRequest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = late(2 * time.Second)
+		f.OnGrant = late(2 * time.Second)
 		k := keep(t, f)
 		start := time.Now()
 		_, err := ask(k, 200*time.Millisecond)
@@ -71,7 +71,7 @@ func TestLeaseThatCameLateIsTrustedFromBeforeItsRequest(t *testing.T) {
 		s, err := k.Session(context.Background())
 		require.NoError(t, err)
 		require.Equal(t, start.Add(13500*time.Millisecond), s.Deadline())
-		require.Len(t, f.grantTimes(), 1)
+		require.Len(t, f.GrantTimes(), 1)
 	})
 }
 
@@ -79,16 +79,16 @@ func TestLeaseThatCameLateIsTrustedFromBeforeItsRequest(t *testing.T) {
 // it for ever.
 func TestCreationOfASessionOutlivesItsLastCallerByTenSeconds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = lost
+		f.OnGrant = lost
 		k := keep(t, f)
 		start := time.Now()
 		_, err := ask(k, time.Second)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Minute)
 		// Attempts of 3 s and 6 s, and one that ends at 11 s.
-		require.Equal(t, []float64{0, 3, 9}, secondsSince(start, f.grantTimes()))
+		require.Equal(t, []float64{0, 3, 9}, secondsSince(start, f.GrantTimes()))
 
-		f.set(func(f *fake) { f.grant = nil })
+		f.Set(func(f *fake) { f.OnGrant = nil })
 		_, err = ask(k, time.Second)
 		require.NoError(t, err)
 	})
@@ -96,7 +96,7 @@ func TestCreationOfASessionOutlivesItsLastCallerByTenSeconds(t *testing.T) {
 
 func TestCallerThatComesBackProlongsTheCreationOfASession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = late(8 * time.Second) // the third attempt has 12 s
+		f.OnGrant = late(8 * time.Second) // the third attempt has 12 s
 		k := keep(t, f)
 		start := time.Now()
 		for time.Since(start) < 16*time.Second {
@@ -107,13 +107,13 @@ func TestCallerThatComesBackProlongsTheCreationOfASession(t *testing.T) {
 		_, err := ask(k, 2*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, 17*time.Second, time.Since(start))
-		require.Equal(t, []float64{0, 3, 9}, secondsSince(start, f.grantTimes()))
+		require.Equal(t, []float64{0, 3, 9}, secondsSince(start, f.GrantTimes()))
 	})
 }
 
 func TestCloseOfAKeeperEndsTheCreationOfItsSession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = refused(rpctypes.ErrNoLeader)
+		f.OnGrant = refused(rpctypes.ErrNoLeader)
 		k := keep(t, f)
 		var caller sync.WaitGroup
 		start := time.Now()
@@ -129,9 +129,9 @@ func TestCloseOfAKeeperEndsTheCreationOfItsSession(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, k.Close(context.Background()))
 		caller.Wait()
-		attempts := len(f.grantTimes())
+		attempts := len(f.GrantTimes())
 		time.Sleep(time.Hour)
-		require.Len(t, f.grantTimes(), attempts)
+		require.Len(t, f.GrantTimes(), attempts)
 	})
 }
 
@@ -139,7 +139,7 @@ func TestLeaseThatComesAfterCloseIsRevoked(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"while Close waits": time.Second, "after that": 100 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
-				f.grant = late(500 * time.Millisecond)
+				f.OnGrant = late(500 * time.Millisecond)
 				k := keep(t, f)
 				var patient sync.WaitGroup
 				patient.Go(func() {
@@ -160,8 +160,8 @@ func TestLeaseThatComesAfterCloseIsRevoked(t *testing.T) {
 					time.Sleep(500 * time.Millisecond)
 					synctest.Wait()
 				}
-				require.Len(t, f.revocationTimes(), 1)
-				require.Zero(t, f.leaseCount())
+				require.Len(t, f.RevocationTimes(), 1)
+				require.Zero(t, f.LeaseCount())
 			})
 		})
 	}
@@ -170,7 +170,7 @@ func TestLeaseThatComesAfterCloseIsRevoked(t *testing.T) {
 // The lease of a session that Close could not wait for is not renewed.
 func TestCloseThatGivesUpLeavesNothingThatRenews(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant, f.revoke = late(500*time.Millisecond), lost
+		f.OnGrant, f.OnRevoke = late(500*time.Millisecond), lost
 		k := keep(t, f)
 		_, err := ask(k, 50*time.Millisecond)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -178,30 +178,30 @@ func TestCloseThatGivesUpLeavesNothingThatRenews(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, k.Close(ctx), context.DeadlineExceeded)
 		time.Sleep(time.Minute)
-		require.Empty(t, f.renewalTimes())
-		f.set(func(f *fake) { f.revoke = nil })
+		require.Empty(t, f.RenewalTimes())
+		f.Set(func(f *fake) { f.OnRevoke = nil })
 		require.NoError(t, k.Close(context.Background()), "it tries again")
-		require.Zero(t, f.leaseCount())
+		require.Zero(t, f.LeaseCount())
 	})
 }
 
 // R8: a server that does not answer is not waited for as long as it would be otherwise.
 func TestCloseGivesALeaseThatIsBeingGrantedThreeSeconds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = lost
+		f.OnGrant = lost
 		k := keep(t, f)
 		_, err := ask(k, 10*time.Second) // the attempt under way has 12 s
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		start := time.Now()
 		require.NoError(t, k.Close(context.Background()))
 		require.Equal(t, 3*time.Second, time.Since(start))
-		f.set(func(f *fake) { require.Len(t, f.grants, 3) })
+		f.Set(func(f *fake) { require.Len(t, f.Grants, 3) })
 	})
 }
 
 func TestCallerOfAKeeperIsToldWhatTheLastAttemptMetWith(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = refused(rpctypes.ErrNoLeader)
+		f.OnGrant = refused(rpctypes.ErrNoLeader)
 		k := keep(t, f)
 		for range 2 { // the second joins a creation that goes on
 			_, err := ask(k, time.Second)
@@ -215,7 +215,7 @@ func TestCallerOfAKeeperIsToldWhatTheLastAttemptMetWith(t *testing.T) {
 func TestKeeperLeavesNoLeaseWhateverTheMoment(t *testing.T) {
 	for delay := range 12 {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
-			f.grant = late(time.Duration(delay%4) * 100 * time.Millisecond)
+			f.OnGrant = late(time.Duration(delay%4) * 100 * time.Millisecond)
 			k := keep(t, f)
 			var callers sync.WaitGroup
 			for i := range 10 {
@@ -228,9 +228,9 @@ func TestKeeperLeavesNoLeaseWhateverTheMoment(t *testing.T) {
 			}
 			time.Sleep(time.Duration(delay) * 50 * time.Millisecond)
 			require.NoError(t, k.Close(context.Background()))
-			require.Zero(t, f.leaseCount())
+			require.Zero(t, f.LeaseCount())
 			callers.Wait()
-			require.Zero(t, f.leaseCount())
+			require.Zero(t, f.LeaseCount())
 		})
 	}
 }

@@ -15,9 +15,9 @@ import (
 
 func keep(t *testing.T, f *fake, opts ...session.Option) *session.Keeper {
 	t.Helper()
-	k := session.Keep(f.client(), append([]session.Option{session.WithMonotonicClock()}, opts...)...)
+	k := session.Keep(f.Client(), append([]session.Option{session.WithMonotonicClock()}, opts...)...)
 	t.Cleanup(func() {
-		f.set(func(f *fake) { f.grant, f.renew, f.revoke = nil, nil, nil })
+		f.Set(func(f *fake) { f.OnGrant, f.OnRenew, f.OnRevoke = nil, nil, nil })
 		require.NoError(t, k.Close(context.Background()))
 	})
 	return k
@@ -27,13 +27,13 @@ func TestKeeperCreatesItsSessionWhenFirstNeeded(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		k := keep(t, f)
 		time.Sleep(time.Minute)
-		require.Empty(t, f.grantTimes())
+		require.Empty(t, f.GrantTimes())
 		first, err := k.Session(context.Background())
 		require.NoError(t, err)
 		second, err := k.Session(context.Background())
 		require.NoError(t, err)
 		require.Same(t, first, second)
-		require.Len(t, f.grantTimes(), 1)
+		require.Len(t, f.GrantTimes(), 1)
 	})
 }
 
@@ -43,9 +43,9 @@ func TestKeeperReplacesALostSessionAndTheOldOneStaysLost(t *testing.T) {
 		k := keep(t, f)
 		old, err := k.Session(context.Background())
 		require.NoError(t, err)
-		f.set(func(f *fake) { f.renew = lost })
+		f.Set(func(f *fake) { f.OnRenew = lost })
 		<-old.Done()
-		f.set(func(f *fake) { f.renew = nil })
+		f.Set(func(f *fake) { f.OnRenew = nil })
 
 		next, err := k.Session(context.Background())
 		require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestKeeperReplacesASessionThatWasClosed(t *testing.T) {
 
 func TestKeepersCallersShareOneCreation(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = late(500 * time.Millisecond)
+		f.OnGrant = late(500 * time.Millisecond)
 		k := keep(t, f)
 		sessions := make(chan *session.Session, 20)
 		for range cap(sessions) {
@@ -100,13 +100,13 @@ func TestKeepersCallersShareOneCreation(t *testing.T) {
 		for range cap(sessions) - 1 {
 			require.Same(t, first, <-sessions)
 		}
-		require.Len(t, f.grantTimes(), 1)
+		require.Len(t, f.GrantTimes(), 1)
 	})
 }
 
 func TestCallerOfAKeeperThatGivesUpDoesNotFailTheOthers(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = lost
+		f.OnGrant = lost
 		k := keep(t, f)
 		impatient, giveUp := context.WithCancel(context.Background())
 		var callers sync.WaitGroup
@@ -123,7 +123,7 @@ func TestCallerOfAKeeperThatGivesUpDoesNotFailTheOthers(t *testing.T) {
 			}
 		})
 		synctest.Wait() // this one waits for it
-		f.set(func(f *fake) { f.grant = nil })
+		f.Set(func(f *fake) { f.OnGrant = nil })
 		giveUp()
 		callers.Wait()
 	})
@@ -131,7 +131,7 @@ func TestCallerOfAKeeperThatGivesUpDoesNotFailTheOthers(t *testing.T) {
 
 func TestWaitingForAKeeperEndsWithTheCallersContext(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = lost
+		f.OnGrant = lost
 		k := keep(t, f)
 		var creator sync.WaitGroup
 		creator.Go(func() { _, _ = k.Session(context.Background()) })
@@ -149,7 +149,7 @@ func TestWaitingForAKeeperEndsWithTheCallersContext(t *testing.T) {
 // R8: the default time-out includes waiting for others to fail.
 func TestKeepersCallersDoNotWaitOneAfterTheOther(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = lost
+		f.OnGrant = lost
 		k := keep(t, f)
 		start := time.Now()
 		var callers sync.WaitGroup
@@ -167,11 +167,11 @@ func TestKeepersCallersDoNotWaitOneAfterTheOther(t *testing.T) {
 
 func TestKeeperReturnsErrorsOfCreation(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = refused(rpctypes.ErrPermissionDenied)
+		f.OnGrant = refused(rpctypes.ErrPermissionDenied)
 		k := keep(t, f)
 		_, err := k.Session(context.Background())
 		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
-		f.set(func(f *fake) { f.grant = nil })
+		f.Set(func(f *fake) { f.OnGrant = nil })
 		_, err = k.Session(context.Background())
 		require.NoError(t, err, "the failure is not remembered")
 	})
@@ -186,10 +186,10 @@ func TestClosedKeeperHasNoSessions(t *testing.T) {
 			require.NoError(t, k.Close(context.Background()))
 		}
 		require.ErrorIs(t, s.Err(), session.ErrClosed)
-		require.Zero(t, f.leaseCount())
+		require.Zero(t, f.LeaseCount())
 		_, err = k.Session(context.Background())
 		require.ErrorIs(t, err, session.ErrClosed)
-		require.Len(t, f.grantTimes(), 1)
+		require.Len(t, f.GrantTimes(), 1)
 	})
 }
 
@@ -199,22 +199,22 @@ func TestKeeperClosedBeforeUseMakesNoRequest(t *testing.T) {
 		require.NoError(t, k.Close(context.Background()))
 		_, err := k.Session(context.Background())
 		require.ErrorIs(t, err, session.ErrClosed)
-		require.Empty(t, f.grantTimes())
+		require.Empty(t, f.GrantTimes())
 	})
 }
 
 func TestKeepersCloseCanBeRepeatedAfterAFailure(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.revoke = lost
+		f.OnRevoke = lost
 		k := keep(t, f)
 		_, err := k.Session(context.Background())
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, k.Close(ctx), context.DeadlineExceeded)
-		f.set(func(f *fake) { f.revoke = nil })
+		f.Set(func(f *fake) { f.OnRevoke = nil })
 		require.NoError(t, k.Close(context.Background()))
-		require.Zero(t, f.leaseCount())
+		require.Zero(t, f.LeaseCount())
 	})
 }
 

@@ -40,8 +40,8 @@ func TestDefaults(t *testing.T) {
 
 func TestLongestTTLDoesNotOverflow(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = refused(rpctypes.ErrLeaseTTLTooLarge)
-		_, err := session.New(context.Background(), f.client(), session.WithTTL(math.MaxInt64))
+		f.OnGrant = refused(rpctypes.ErrLeaseTTLTooLarge)
+		_, err := session.New(context.Background(), f.Client(), session.WithTTL(math.MaxInt64))
 		require.ErrorIs(t, err, rpctypes.ErrLeaseTTLTooLarge, "not one about a TTL below zero")
 	})
 }
@@ -49,9 +49,9 @@ func TestLongestTTLDoesNotOverflow(t *testing.T) {
 func TestTTLThatIsNotPositiveIsRefusedWithoutARequest(t *testing.T) {
 	for _, ttl := range []time.Duration{0, -1, math.MinInt64} {
 		f := newFake()
-		_, err := session.New(context.Background(), f.client(), session.WithTTL(ttl))
+		_, err := session.New(context.Background(), f.Client(), session.WithTTL(ttl))
 		require.ErrorContains(t, err, "TTL must be positive")
-		require.Empty(t, f.grantTimes())
+		require.Empty(t, f.GrantTimes())
 	}
 }
 
@@ -73,10 +73,10 @@ func TestDefaultMarginIsAtLeast200Milliseconds(t *testing.T) {
 func TestMarginThatMakesNoSenseIsRefusedAndLeavesNoLease(t *testing.T) {
 	for _, margin := range []time.Duration{0, -time.Second, 5 * time.Second, time.Hour} {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
-			_, err := session.New(context.Background(), f.client(),
+			_, err := session.New(context.Background(), f.Client(),
 				session.WithTTL(10*time.Second), session.WithMargin(margin))
 			require.ErrorContains(t, err, "margin")
-			require.Zero(t, f.leaseCount())
+			require.Zero(t, f.LeaseCount())
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestTheClockIsTheCallersOrTheDefault(t *testing.T) {
 		require.NoError(t, s.Err())
 		require.Greater(t, asked.Load(), before)
 	})
-	s, err := session.New(context.Background(), newFake().client(), session.WithClock(nil))
+	s, err := session.New(context.Background(), newFake().Client(), session.WithClock(nil))
 	require.NoError(t, err)
 	require.NoError(t, s.Err())
 	require.NoError(t, s.Close(context.Background()))
@@ -98,7 +98,7 @@ func TestTheClockIsTheCallersOrTheDefault(t *testing.T) {
 func TestNilClientAndContextPanic(t *testing.T) {
 	var none context.Context
 	require.PanicsWithValue(t, "session: New needs a client", func() { _, _ = session.New(context.Background(), nil) })
-	require.PanicsWithValue(t, "session: New needs a context", func() { _, _ = session.New(none, newFake().client()) })
+	require.PanicsWithValue(t, "session: New needs a context", func() { _, _ = session.New(none, newFake().Client()) })
 	require.PanicsWithValue(t, "session: Keep needs a client", func() { session.Keep(nil) })
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s, k := open(t, f), keep(t, f)
@@ -122,8 +122,8 @@ func TestNilClientAndContextPanic(t *testing.T) {
 
 func TestNilOptionsAndFunctionsPanic(t *testing.T) {
 	ctx := context.Background()
-	require.PanicsWithValue(t, "session: nil option", func() { session.Keep(newFake().client(), nil) })
-	require.PanicsWithValue(t, "session: nil option", func() { _, _ = session.New(ctx, newFake().client(), nil) })
+	require.PanicsWithValue(t, "session: nil option", func() { session.Keep(newFake().Client(), nil) })
+	require.PanicsWithValue(t, "session: nil option", func() { _, _ = session.New(ctx, newFake().Client(), nil) })
 	require.PanicsWithValue(t, "session: Retry needs a function", func() { _ = session.Retry(ctx, nil) })
 }
 
@@ -138,9 +138,9 @@ func TestZeroValuesPanic(t *testing.T) {
 // R8: no member answers, and the caller set no limit.
 func TestNewGivesUpByItself(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = lost
+		f.OnGrant = lost
 		start := time.Now()
-		_, err := session.New(context.Background(), f.client())
+		_, err := session.New(context.Background(), f.Client())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 10*time.Second, time.Since(start))
 	})
@@ -149,11 +149,11 @@ func TestNewGivesUpByItself(t *testing.T) {
 // R8
 func TestNewGivesUpWithItsContext(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = lost
+		f.OnGrant = lost
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		start := time.Now()
-		_, err := session.New(ctx, f.client())
+		_, err := session.New(ctx, f.Client())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Minute, time.Since(start), "more than the default")
 	})
@@ -162,7 +162,7 @@ func TestNewGivesUpWithItsContext(t *testing.T) {
 func TestNewsContextBoundsTheCreationOnly(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		ctx, cancel := context.WithCancel(context.Background())
-		s, err := session.New(ctx, f.client(), session.WithMonotonicClock())
+		s, err := session.New(ctx, f.Client(), session.WithMonotonicClock())
 		require.NoError(t, err)
 		cancel()
 		time.Sleep(time.Minute)
@@ -173,20 +173,20 @@ func TestNewsContextBoundsTheCreationOnly(t *testing.T) {
 
 func TestNewReturnsEtcdsRefusalAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = refused(rpctypes.ErrPermissionDenied)
-		_, err := session.New(context.Background(), f.client())
+		f.OnGrant = refused(rpctypes.ErrPermissionDenied)
+		_, err := session.New(context.Background(), f.Client())
 		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
-		require.Len(t, f.grantTimes(), 1)
+		require.Len(t, f.GrantTimes(), 1)
 	})
 }
 
 func TestNewTriesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = refused(rpctypes.ErrTooManyRequests)
-		heal := time.AfterFunc(3*time.Second, func() { f.set(func(f *fake) { f.grant = nil }) })
+		f.OnGrant = refused(rpctypes.ErrTooManyRequests)
+		heal := time.AfterFunc(3*time.Second, func() { f.Set(func(f *fake) { f.OnGrant = nil }) })
 		defer heal.Stop()
 		s := open(t, f)
 		require.NoError(t, s.Err())
-		require.Equal(t, f.client().Lease, s.Client().Lease)
+		require.Equal(t, f.Client().Lease, s.Client().Lease)
 	})
 }

@@ -130,7 +130,7 @@ func (s *Session) renew(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	s.link.HeardRenewal(header)
+	s.link.ObserveRenewal(header)
 	s.extend(sent, time.Duration(ttl)*time.Second)
 	return s.Err()
 }

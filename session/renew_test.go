@@ -25,7 +25,7 @@ func TestIdleSessionRenewsOncePerThirdOfItsTTL(t *testing.T) {
 		start := time.Now()
 		s := open(t, f, session.WithTTL(15*time.Second))
 		time.Sleep(26 * time.Second)
-		require.Equal(t, []float64{5, 10, 15, 20, 25}, secondsSince(start, f.renewalTimes()))
+		require.Equal(t, []float64{5, 10, 15, 20, 25}, secondsSince(start, f.RenewalTimes()))
 		require.NoError(t, s.Err())
 		require.Equal(t, start.Add(25*time.Second+13500*time.Millisecond), s.Deadline())
 	})
@@ -39,12 +39,12 @@ func TestLossIsToldBeforeTheServerDropsTheLease(t *testing.T) {
 				start := time.Now()
 				s := open(t, f, session.WithTTL(15*time.Second))
 				time.Sleep(11 * time.Second)
-				f.set(func(f *fake) { f.renew = hole })
+				f.Set(func(f *fake) { f.OnRenew = hole })
 				deadline := s.Deadline()
 				<-s.Done()
 				require.Equal(t, deadline, time.Now(), "not before it has to, and not later")
 				require.Equal(t, start.Add(23500*time.Millisecond), deadline)
-				require.True(t, time.Now().Before(f.expiry(s.Lease())))
+				require.True(t, time.Now().Before(f.Expiry(s.Lease())))
 				require.ErrorIs(t, s.Err(), session.ErrLost)
 				require.ErrorIs(t, context.Cause(s.Context()), session.ErrLost)
 				require.Equal(t, session.Lost, s.State())
@@ -60,7 +60,7 @@ func TestSessionNeverOutlivesItsLease(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
 				random := rand.New(rand.NewPCG(seed, 1))
 				var mu sync.Mutex
-				f.renew = func(ctx context.Context, do func() error) error {
+				f.OnRenew = func(ctx context.Context, do func() error) error {
 					mu.Lock()
 					kind, delay := random.IntN(6), time.Duration(random.Int64N(int64(8*time.Second)))
 					mu.Unlock()
@@ -82,7 +82,7 @@ func TestSessionNeverOutlivesItsLease(t *testing.T) {
 					require.ErrorIs(t, s.Err(), session.ErrLost)
 				case <-time.After(10 * time.Minute):
 				}
-				require.True(t, time.Now().Before(f.expiry(s.Lease())))
+				require.True(t, time.Now().Before(f.Expiry(s.Lease())))
 			})
 		})
 	}
@@ -93,13 +93,13 @@ func TestLateAnswerDoesNotStretchTheDeadline(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		start := time.Now()
 		s := open(t, f, session.WithTTL(60*time.Second))
-		f.set(func(f *fake) { f.renew = late(5 * time.Second) })
+		f.Set(func(f *fake) { f.OnRenew = late(5 * time.Second) })
 		time.Sleep(26 * time.Second) // the renewal left at 20 s and was answered at 25 s
-		f.set(func(f *fake) { f.renew = lost })
+		f.Set(func(f *fake) { f.OnRenew = lost })
 		require.Equal(t, start.Add((20+60-6)*time.Second), s.Deadline())
 		<-s.Done()
 		require.Equal(t, start.Add((20+60-6)*time.Second), time.Now())
-		require.True(t, time.Now().Before(f.expiry(s.Lease())))
+		require.True(t, time.Now().Before(f.Expiry(s.Lease())))
 	})
 }
 
@@ -107,11 +107,11 @@ func TestLateAnswerDoesNotStretchTheDeadline(t *testing.T) {
 func TestDeadlineNeverMovesBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		f.set(func(f *fake) { f.renew = late(900 * time.Millisecond) })
+		f.Set(func(f *fake) { f.OnRenew = late(900 * time.Millisecond) })
 		var slow sync.WaitGroup
 		slow.Go(func() { _ = s.Renew(context.Background()) })
 		time.Sleep(100 * time.Millisecond)
-		f.set(func(f *fake) { f.renew = nil })
+		f.Set(func(f *fake) { f.OnRenew = nil })
 		require.NoError(t, s.Renew(context.Background()))
 		deadline := s.Deadline()
 		slow.Wait()
@@ -122,49 +122,49 @@ func TestDeadlineNeverMovesBack(t *testing.T) {
 // H3: the grant is answered late, then comes a black hole.
 func TestDeadlineCountsFromBeforeTheGrantWasSent(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant, f.renew = late(3500*time.Millisecond), lost
+		f.OnGrant, f.OnRenew = late(3500*time.Millisecond), lost
 		s := open(t, f, session.WithTTL(15*time.Second))
-		grants := f.grantTimes()
+		grants := f.GrantTimes()
 		sent := grants[len(grants)-1]
 		require.Equal(t, 3500*time.Millisecond, time.Since(sent))
 		require.Equal(t, sent.Add(13500*time.Millisecond), s.Deadline())
 		<-s.Done()
 		require.Equal(t, sent.Add(13500*time.Millisecond), time.Now())
-		require.True(t, time.Now().Before(f.expiry(s.Lease())))
+		require.True(t, time.Now().Before(f.Expiry(s.Lease())))
 	})
 }
 
 // H3: with a short TTL a slow grant uses up most of it.
 func TestFirstRenewalDoesNotWaitAfterASlowGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = late(3500 * time.Millisecond)
+		f.OnGrant = late(3500 * time.Millisecond)
 		start := time.Now()
 		s := open(t, f, session.WithTTL(6*time.Second))
 		created := time.Since(start)
 		time.Sleep(time.Minute)
 		require.NoError(t, s.Err())
-		require.Equal(t, created, f.renewalTimes()[0].Sub(start))
+		require.Equal(t, created, f.RenewalTimes()[0].Sub(start))
 	})
 }
 
 // H3: whoever asks for a session gets one that can be used.
 func TestALeaseThatIsOverWhenItsGrantIsAnsweredIsNotOffered(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = func(ctx context.Context, do func() error) error {
-			f.set(func(f *fake) { f.grant = nil })
+		f.OnGrant = func(ctx context.Context, do func() error) error {
+			f.Set(func(f *fake) { f.OnGrant = nil })
 			return late(2500*time.Millisecond)(ctx, do)
 		}
 		s := open(t, f, session.WithTTL(2*time.Second))
 		require.NoError(t, s.Err())
-		require.Len(t, f.grantTimes(), 2)
+		require.Len(t, f.GrantTimes(), 2)
 	})
 }
 
 func TestWhereNoLeaseComesInTimeThereIsNoSession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.grant = late(2500 * time.Millisecond)
+		f.OnGrant = late(2500 * time.Millisecond)
 		start := time.Now()
-		_, err := session.New(context.Background(), f.client(), session.WithTTL(2*time.Second), session.WithMonotonicClock())
+		_, err := session.New(context.Background(), f.Client(), session.WithTTL(2*time.Second), session.WithMonotonicClock())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 10*time.Second, time.Since(start))
 	})
@@ -173,9 +173,9 @@ func TestWhereNoLeaseComesInTimeThereIsNoSession(t *testing.T) {
 // H4: no answer for 4 s right after the grant, with a TTL of 60 s.
 func TestSessionSurvivesSilenceRightAfterTheGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.renew = lost
+		f.OnRenew = lost
 		s := open(t, f, session.WithTTL(60*time.Second))
-		heal := time.AfterFunc(4*time.Second, func() { f.set(func(f *fake) { f.renew = nil }) })
+		heal := time.AfterFunc(4*time.Second, func() { f.Set(func(f *fake) { f.OnRenew = nil }) })
 		defer heal.Stop()
 		require.NoError(t, s.Renew(context.Background()))
 		time.Sleep(5 * time.Minute)
@@ -191,7 +191,7 @@ func TestSessionSurvivesSilentEndpoints(t *testing.T) {
 			t.Run(fmt.Sprint(silent, ttl), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T, f *fake) {
 					var n atomic.Int64
-					f.renew = func(ctx context.Context, do func() error) error {
+					f.OnRenew = func(ctx context.Context, do func() error) error {
 						if int(n.Add(1))%3 < silent {
 							return lost(ctx, do)
 						}
@@ -211,7 +211,7 @@ func TestAttemptsThatFailTogetherDoNotPutOffTheNext(t *testing.T) {
 	for range 20 {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			broken := make(chan struct{})
-			f.renew = func(ctx context.Context, do func() error) error {
+			f.OnRenew = func(ctx context.Context, do func() error) error {
 				select {
 				case <-broken:
 					return do()
@@ -239,11 +239,11 @@ func TestSessionSurvivesRoundTripsOfNearlyHalfItsTTL(t *testing.T) {
 		for _, part := range []int64{10, 15, 30, 45} {
 			t.Run(fmt.Sprintf("%d %% of %v", part, ttl), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T, f *fake) {
-					f.renew = late(time.Duration(int64(ttl) * part / 100))
+					f.OnRenew = late(time.Duration(int64(ttl) * part / 100))
 					s := open(t, f, session.WithTTL(ttl))
 					time.Sleep(10 * time.Minute)
 					require.NoError(t, s.Err())
-					f.set(func(f *fake) { require.LessOrEqual(t, f.underWay, 20) })
+					f.Set(func(f *fake) { require.LessOrEqual(t, f.InFlight, 20) })
 				})
 			})
 		}
@@ -254,7 +254,7 @@ func TestDoneDoesNotDependOnTheRequestComingBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		release := make(chan struct{})
 		s := open(t, f, session.WithTTL(15*time.Second))
-		f.set(func(f *fake) { f.renew = deaf(release) })
+		f.Set(func(f *fake) { f.OnRenew = deaf(release) })
 		deadline := s.Deadline()
 		<-s.Done()
 		require.Equal(t, deadline, time.Now())
@@ -266,7 +266,7 @@ func TestStateFollowsTheRenewals(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f, session.WithTTL(12*time.Second))
 		require.Equal(t, session.Live, s.State())
-		f.set(func(f *fake) { f.renew = lost })
+		f.Set(func(f *fake) { f.OnRenew = lost })
 
 		time.Sleep(6 * time.Second)
 		require.Equal(t, session.Live, s.State(), "the first attempt is not overdue yet")
@@ -275,16 +275,16 @@ func TestStateFollowsTheRenewals(t *testing.T) {
 		require.NoError(t, s.Err())
 		require.False(t, ended(s))
 
-		f.set(func(f *fake) { f.renew = nil })
+		f.Set(func(f *fake) { f.OnRenew = nil })
 		time.Sleep(2 * time.Second) // the attempt under way times out, the next is answered
 		require.Equal(t, session.Live, s.State())
 
-		f.set(func(f *fake) { f.renew = lost })
+		f.Set(func(f *fake) { f.OnRenew = lost })
 		time.Sleep(s.TTL())
 		require.Equal(t, session.Lost, s.State())
 		require.True(t, ended(s))
 
-		f.set(func(f *fake) { f.renew = nil })
+		f.Set(func(f *fake) { f.OnRenew = nil })
 		time.Sleep(time.Minute)
 		require.Equal(t, session.Lost, s.State(), "for ever")
 	})
@@ -305,19 +305,19 @@ func TestUnknownLeaseEndsTheSessionAtTheNextRenewal(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			start := time.Now()
 			s := open(t, f, session.WithTTL(15*time.Second))
-			f.set(func(f *fake) { clear(f.leases) })
+			f.Set(func(f *fake) { clear(f.Alive) })
 			<-s.Done()
 			require.Equal(t, 5*time.Second, time.Since(start))
 			require.ErrorIs(t, s.Err(), session.ErrLost)
 			require.ErrorIs(t, s.Err(), rpctypes.ErrLeaseNotFound)
 			time.Sleep(time.Minute)
-			require.Len(t, f.renewalTimes(), 1, "a lost session is not renewed")
+			require.Len(t, f.RenewalTimes(), 1, "a lost session is not renewed")
 		})
 	})
 	t.Run("asked for", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			s := open(t, f)
-			f.set(func(f *fake) { clear(f.leases) })
+			f.Set(func(f *fake) { clear(f.Alive) })
 			require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
 			require.True(t, ended(s))
 		})
@@ -333,7 +333,7 @@ func TestUnknownLeaseEndsTheSessionAtTheNextRenewal(t *testing.T) {
 	t.Run("a TTL of zero", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			s := open(t, f)
-			f.set(func(f *fake) { f.granted = 0 })
+			f.Set(func(f *fake) { f.Granted = 0 })
 			require.ErrorIs(t, s.Renew(context.Background()), rpctypes.ErrLeaseNotFound)
 			require.ErrorIs(t, s.Err(), session.ErrLost)
 		})
@@ -387,7 +387,7 @@ func TestFirstLookAfterASuspensionSeesTheLoss(t *testing.T) {
 				suspend(1)
 				look(t, s)
 				require.True(t, ended(s))
-				require.Empty(t, f.renewalTimes())
+				require.Empty(t, f.RenewalTimes())
 			})
 		})
 	}
@@ -400,8 +400,8 @@ func TestAnswerAfterTheDeadlineDoesNotReviveTheSession(t *testing.T) {
 		s := open(t, f, session.WithTTL(15*time.Second), session.WithClock(now))
 		time.Sleep(4 * time.Second)
 		// The server sees the renewal in time, and answers in time.
-		f.set(func(f *fake) {
-			f.renew = func(ctx context.Context, do func() error) error {
+		f.Set(func(f *fake) {
+			f.OnRenew = func(ctx context.Context, do func() error) error {
 				defer suspend(10 * time.Second)
 				return answered(ctx, do)
 			}
@@ -420,20 +420,20 @@ func TestRenewMovesTheDeadlineAndTheNextPeriodicRenewal(t *testing.T) {
 		require.NoError(t, s.Renew(context.Background()))
 		require.Equal(t, start.Add(16500*time.Millisecond), s.Deadline())
 		time.Sleep(11 * time.Second)
-		require.Equal(t, []float64{3, 8, 13}, secondsSince(start, f.renewalTimes()))
+		require.Equal(t, []float64{3, 8, 13}, secondsSince(start, f.RenewalTimes()))
 	})
 }
 
 func TestRenewTriesAgainUntilItsContextEnds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f, session.WithTTL(time.Minute))
-		f.set(func(f *fake) { f.renew = refused(rpctypes.ErrNoLeader) })
+		f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		err := s.Renew(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, rpctypes.ErrNoLeader, "and says what was in the way")
-		require.Greater(t, len(f.renewalTimes()), 2)
+		require.Greater(t, len(f.RenewalTimes()), 2)
 		require.NoError(t, s.Err())
 	})
 }
@@ -443,10 +443,10 @@ func TestFailingRenewalsArePaced(t *testing.T) {
 	for _, err := range []error{rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests, rpctypes.ErrPermissionDenied, errors.New("odd")} {
 		t.Run(err.Error(), func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
-				f.renew = refused(err)
+				f.OnRenew = refused(err)
 				s := open(t, f, session.WithTTL(15*time.Second))
 				<-s.Done()
-				attempts := len(f.renewalTimes())
+				attempts := len(f.RenewalTimes())
 				require.Greater(t, attempts, 5)
 				require.Less(t, attempts, 40)
 			})
@@ -456,20 +456,20 @@ func TestFailingRenewalsArePaced(t *testing.T) {
 
 func TestTheServersTTLCounts(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.leastTTL = 9
+		f.MinTTL = 9
 		start := time.Now()
 		s := open(t, f, session.WithTTL(time.Second))
 		require.Equal(t, 9*time.Second, s.TTL())
 		require.Equal(t, start.Add(8100*time.Millisecond), s.Deadline())
 		time.Sleep(4 * time.Second)
-		require.Equal(t, []float64{3}, secondsSince(start, f.renewalTimes()))
+		require.Equal(t, []float64{3}, secondsSince(start, f.RenewalTimes()))
 	})
 }
 
 func TestLossIsLoggedOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		var log bytes.Buffer
-		f.renew = lost
+		f.OnRenew = lost
 		s := open(t, f, session.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), session.WithLogger(nil))
 		<-s.Done()
 		synctest.Wait()
@@ -486,8 +486,8 @@ func TestManyAttemptsFitBeforeTheDeadline(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			s := open(t, f, session.WithTTL(ttl))
 			var attempts atomic.Int64
-			f.set(func(f *fake) {
-				f.renew = func(ctx context.Context, _ func() error) error {
+			f.Set(func(f *fake) {
+				f.OnRenew = func(ctx context.Context, _ func() error) error {
 					attempts.Add(1)
 					<-ctx.Done()
 					return ctx.Err()
@@ -504,8 +504,8 @@ func TestManyAttemptsFitBeforeTheDeadline(t *testing.T) {
 func TestCloseWithoutADeadlineGivesUp(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		f.set(func(f *fake) {
-			f.revoke = func(ctx context.Context, _ func() error) error {
+		f.Set(func(f *fake) {
+			f.OnRevoke = func(ctx context.Context, _ func() error) error {
 				<-ctx.Done()
 				return ctx.Err()
 			}

@@ -112,7 +112,7 @@ func create(ctx, life context.Context, c *clientv3.Client, o options, last *atom
 		}
 		if o.now() < sent+ttl-margin {
 			s := start(c, granted.ID, ttl, margin, sent, o)
-			_ = s.link.Heard(granted.ResponseHeader, 0) // which can be no news yet
+			_ = s.link.Observe(granted.ResponseHeader, 0) // which can be no news yet
 			return s, nil
 		}
 	}

@@ -12,10 +12,13 @@ import (
 )
 
 const (
+	// chunk is how many doubts a request is about: half of the operations that etcd allows by default.
+	chunk = 64
+
 	firstLook = 250 * time.Millisecond
 	longLook  = 10 * time.Second
 
-	// refusedPause follows the first refusal of an epoch. Later ones are followed by more, up to longLook.
+	// refusedPause follows the first refusal of an epoch. Later ones are followed by longer pauses, up to longLook.
 	refusedPause = time.Second
 )
 
@@ -27,8 +30,8 @@ type doubt struct {
 	since, looked time.Time // when it arose, and when it was looked at last
 }
 
-// Doubt takes care of a key that may have been created by a request that was not answered, or may yet be. In
-// the background the session removes it if it is bound to the session's lease, and calls
+// Doubt takes care of a key that a request may have created that was not answered, or may yet create. In
+// the background the session removes the key if it is bound to the session's lease, and calls
 // free, once, when the key can neither exist nor come into existence. Free must not block. After the end of the
 // session it is not called any more.
 func (e *Epoch) Doubt(key string, free func()) {
@@ -43,65 +46,66 @@ func (e *Epoch) Doubt(key string, free func()) {
 	e.doubts = append(e.doubts, doubt{key: key, free: free, since: time.Now()})
 	e.arrivals++
 	l.count(1)
-	if !e.ending {
-		e.ending = true
-		l.spawn(e.end)
+	if !e.resolving {
+		e.resolving = true
+		l.spawn(e.resolve)
 		return
 	}
 	select {
 	case e.arrived <- struct{}{}:
-	default: // it has been told already
+	default: // the goroutine will wake up anyway
 	}
 }
 
-// take takes all doubts, and tells how many of them have not been taken before. Without any the goroutine that asks is
-// signed off.
+// take takes all doubts, and returns how many of them are taken for the first time. Without any, resolving
+// ends.
 func (e *Epoch) take() (doubts []doubt, arrivals int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	doubts, arrivals = e.doubts, e.arrivals
-	e.doubts, e.arrivals, e.ending = nil, 0, len(doubts) > 0
+	e.doubts, e.arrivals, e.resolving = nil, 0, len(doubts) > 0
 	return doubts, arrivals
 }
 
-// end ends doubts until there are none or the session ends. They are taken together, one round after the other: if a
-// request of a round is not answered, doubts that arise meanwhile wait for its next attempt, 3 s at first.
+// resolve works until there are no doubts or the session ends, in rounds: doubts that arise during a round wait for
+// the next one.
 //
-// While etcd refuses to begin an epoch, new doubts count as unsettled, so their number is limited. Keys that are left because of a
-// missing permission do not count: somebody may have to grant it first.
-func (e *Epoch) end(ctx context.Context) {
+// While etcd refuses to begin an epoch, new doubts count as abandoned, so their number is limited. Keys that are left
+// because of a missing permission do not count: perhaps somebody has to grant it first.
+func (e *Epoch) resolve(ctx context.Context) {
 	refusals := 0 // in a row
 	for doubts, arrivals := e.take(); len(doubts) > 0; doubts, arrivals = e.take() {
 		var err error
 		if e.Checked() {
-			doubts, err = e.settle(ctx, doubts)
+			doubts, err = e.end(ctx, doubts)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		pause, unsettled := firstLook, 0
+		pause, counted := firstLook, 0
 		switch {
 		case err != nil && !request.IsAnswer(err, rpctypes.ErrPermissionDenied):
-			pause, unsettled = min(refusedPause<<min(refusals, 4), longLook), min(arrivals, len(doubts))
+			pause, counted = min(refusedPause<<min(refusals, 4), longLook), min(arrivals, len(doubts))
 			refusals++
 			e.link.refuse(err)
 		case refusals > 0:
 			refusals = 0
 			e.link.refuse(nil)
 		}
-		e.link.settled(arrivals - unsettled)
+		e.link.countLocked(counted - arrivals)
 		if len(doubts) == 0 {
 			continue
 		}
 		if err != nil {
 			e.link.warn("removing keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
 		}
-		e.observe(ctx, doubts, unsettled, pause)
+		e.observe(ctx, doubts, counted, pause)
 	}
 }
 
-// settle begins an epoch and removes what the earlier ones have created.
-func (e *Epoch) settle(ctx context.Context, doubts []doubt) (left []doubt, err error) {
+// end begins an epoch, so that no request of an earlier one can take effect, and removes the keys that they have
+// created. It returns the doubts that remain.
+func (e *Epoch) end(ctx context.Context, doubts []doubt) (left []doubt, err error) {
 	if err := e.begin(ctx); err != nil {
 		if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
 			e.denied.Store(true)
@@ -110,33 +114,37 @@ func (e *Epoch) settle(ctx context.Context, doubts []doubt) (left []doubt, err e
 	}
 	revision := e.revision.Load()
 	earlier := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "<", revision) }
-	for some := range slices.Chunk(doubts, batchLimit) {
-		failed := e.remove(ctx, some, earlier)
-		if request.Refused(failed) && len(some) > 1 {
-			// One by one, so that a key that may not be touched any more does not keep the others.
-			for one := range slices.Chunk(some, 1) {
-				left, err = e.free(one, e.remove(ctx, one, earlier), left, err)
-			}
-		} else {
-			left, err = e.free(some, failed, left, err)
+	for some := range slices.Chunk(doubts, chunk) {
+		kept, failed := e.removeAndFree(ctx, some, earlier)
+		if len(kept) > 0 {
+			left, err = append(left, kept...), failed
 		}
 	}
 	return left, err
 }
 
-// free frees the doubts that were removed, and otherwise adds them to those that are left.
-func (e *Epoch) free(doubts []doubt, failed error, left []doubt, err error) ([]doubt, error) {
-	if failed != nil {
-		return append(left, doubts...), failed
+// removeAndFree removes the keys of doubts and frees them: one by one if etcd refuses, so that a key that may not be
+// touched any more does not keep the others. It returns the doubts that remain.
+func (e *Epoch) removeAndFree(ctx context.Context, doubts []doubt, created func(key string) clientv3.Cmp) (left []doubt, err error) {
+	err = e.remove(ctx, doubts, created)
+	switch {
+	case err == nil:
+		for _, d := range doubts {
+			d.free()
+		}
+		return nil, nil
+	case len(doubts) == 1 || !request.Refused(err):
+		return doubts, err
 	}
-	for _, d := range doubts {
-		d.free()
+	for one := range slices.Chunk(doubts, 1) {
+		kept, _ := e.removeAndFree(ctx, one, created)
+		left = append(left, kept...)
 	}
 	return left, err
 }
 
-// remove deletes the keys that exist, in one request. A key may be created anew as soon as one attempt is
-// answered, so created has to be a condition that excludes it from the others.
+// remove deletes the keys that exist, in one request. The name of a key may be in use again as soon as one attempt is
+// answered, so created has to be a condition that excludes the new key from the other attempts.
 func (e *Epoch) remove(ctx context.Context, doubts []doubt, created func(key string) clientv3.Cmp) error {
 	l := e.link
 	deletes := make([]clientv3.Op, len(doubts))
@@ -150,25 +158,28 @@ func (e *Epoch) remove(ctx context.Context, doubts []doubt, created func(key str
 	})
 }
 
-// observe looks at doubts that cannot be ended, or not yet, and returns them to the epoch after a while. A look is a read; only
-// what is found is deleted. Each doubt is looked at after about a quarter of the time that it has lasted, 10 s at most, together
-// with others that are nearly due. Another doubt shortens the time, but not to less than pause.
-func (e *Epoch) observe(ctx context.Context, doubts []doubt, unsettled int, pause time.Duration) {
-	now, next := time.Now(), longLook
+// observe returns doubts that cannot be ended, or not yet, to the epoch after a while. If the epoch is denied, it
+// removes keys that have been created late: each is looked at after about a quarter of the time that the doubt
+// has lasted, 10 s at most, together with others that are nearly due. Another doubt shortens the wait, but not to less
+// than pause.
+func (e *Epoch) observe(ctx context.Context, doubts []doubt, counted int, pause time.Duration) {
+	now, wait := time.Now(), longLook
 	var due []doubt
 	for i, d := range doubts {
 		interval := min(max(now.Sub(d.since)/4, firstLook), longLook)
-		next = min(next, interval)
+		wait = min(wait, interval)
 		if now.Sub(d.looked) >= interval/3 {
 			due = append(due, d)
 			doubts[i].looked = now
 		}
 	}
-	for some := range slices.Chunk(due, batchLimit) {
-		e.look(ctx, some)
+	if !e.Checked() {
+		for some := range slices.Chunk(due, chunk) {
+			e.look(ctx, some)
+		}
 	}
-	if request.Sleep(ctx, ctx, request.Jitter(pause)) && next > pause {
-		timer := time.NewTimer(request.Jitter(next - pause))
+	if request.Sleep(ctx, ctx, request.Jitter(pause)) && wait > pause {
+		timer := time.NewTimer(request.Jitter(wait - pause))
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -179,39 +190,33 @@ func (e *Epoch) observe(ctx context.Context, doubts []doubt, unsettled int, paus
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.doubts = append(doubts, e.doubts...)
-	e.arrivals += unsettled
+	e.arrivals += counted
 }
 
-// look removes those keys that exist. What fails is looked at again later.
+// look removes those keys that exist. It writes only if there are any. What fails is done at the next look.
 func (e *Epoch) look(ctx context.Context, doubts []doubt) {
 	reads := make([]clientv3.Op, len(doubts))
 	for i, d := range doubts {
 		reads[i] = clientv3.OpGet(d.key, clientv3.WithKeysOnly())
 	}
-	found := make(map[string]int64) // create revisions
-	ctx, cancel := context.WithTimeout(ctx, request.LongAttempt)
+	limited, cancel := context.WithTimeout(ctx, request.LongAttempt)
 	defer cancel()
-	err := e.link.Call(ctx, func(ctx context.Context) error {
-		answer, err := e.link.client.Txn(ctx).Then(reads...).Commit()
-		if err != nil {
-			return err
+	answer, err := e.link.Read(limited, reads...)
+	if err != nil {
+		if ctx.Err() == nil {
+			e.link.warn("looking for keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
 		}
-		clear(found)
-		for _, part := range answer.Responses {
-			for _, kv := range part.GetResponseRange().Kvs {
-				found[string(kv.Key)] = kv.CreateRevision
+		return
+	}
+	for _, part := range answer.Responses {
+		for _, kv := range part.GetResponseRange().Kvs {
+			this := func(key string) clientv3.Cmp {
+				return clientv3.Compare(clientv3.CreateRevision(key), "=", kv.CreateRevision)
+			}
+			// One by one, so that a key that may not be touched any more does not keep the others.
+			if e.remove(limited, []doubt{{key: string(kv.Key)}}, this) == nil {
+				e.link.logger.Warn("removing a key that was created late", "key", string(kv.Key))
 			}
 		}
-		return nil
-	})
-	this := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", found[key]) }
-	for key := range found {
-		// One by one, so that a key that may not be touched any more does not keep the others.
-		if e.remove(ctx, []doubt{{key: key}}, this) == nil {
-			e.link.logger.Warn("removing a key that was created late", "key", key)
-		}
-	}
-	if err != nil && ctx.Err() == nil {
-		e.link.warn("looking for keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
 	}
 }

@@ -9,16 +9,17 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/coalesce"
 	"github.com/etcdlock/locks/internal/request"
 )
 
-// Epoch ends the doubt about names that an unanswered request may yet create. Every transaction
+// Epoch ends the doubt about names whose keys an unanswered request may yet create. Every transaction
 // that creates such a key of the session carries the condition that the epoch's own key is as it was when the
 // attempt began. To end a doubt the session writes that key. From then on no
 // earlier request can take effect, and one pass that removes what did take effect ends the doubt for good.
 //
 // The key is bound to the session's lease and is only written after a doubt: in good times it does not exist, and
-// nothing is written. Its mod revision tells the epochs apart, since it never has the same one twice.
+// nothing is written. Its mod revision distinguishes the epochs, since it never has the same one twice.
 //
 // An epoch whose key the user may not read or write is denied. Then names in doubt are observed for as long as the
 // session lasts. Safe for concurrent use.
@@ -29,11 +30,11 @@ type Epoch struct {
 	revision atomic.Int64 // mod revision of the key, 0 while it is not there
 	denied   atomic.Bool
 
-	mu       sync.Mutex
-	doubts   []doubt
-	arrivals int           // of doubts that have not been taken; they count as unsettled
-	ending   bool          // a goroutine is at work on doubts
-	arrived  chan struct{} // tells that goroutine of another doubt
+	mu        sync.Mutex
+	doubts    []doubt
+	arrivals  int           // doubts that have not been taken; they count as abandoned
+	resolving bool          // a goroutine works on the doubts
+	arrived   chan struct{} // wakes that goroutine
 }
 
 // epochsLimit is how many epochs a session remembers.
@@ -54,7 +55,7 @@ func (l *Link) Epoch(keys ...string) *Epoch {
 			e = &Epoch{link: l, key: key, arrived: make(chan struct{}, 1)}
 			l.epochs[key] = e
 		}
-		if !e.denied.Load() {
+		if e.Checked() {
 			break
 		}
 	}
@@ -64,31 +65,21 @@ func (l *Link) Epoch(keys ...string) *Epoch {
 // Checked reports whether transactions carry the epoch's condition: it is not denied.
 func (e *Epoch) Checked() bool { return !e.denied.Load() }
 
-// moment is an epoch at one revision of its key. The zero value stands for no condition.
-type moment struct {
-	epoch    *Epoch
-	revision int64
-}
-
-func (e *Epoch) moment() moment {
+// condition is that no later epoch than the current one has begun.
+func (e *Epoch) condition() coalesce.Epoch {
 	if e == nil || !e.Checked() {
-		return moment{}
+		return coalesce.Epoch{}
 	}
-	return moment{e, e.revision.Load()}
+	return coalesce.Epoch{Key: e.key, Revision: e.revision.Load()}
 }
 
-// condition is that no later epoch has begun.
-func (m moment) condition() clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(m.epoch.key), "=", m.revision)
-}
-
-// Now returns what tells this epoch from others, for [Epoch.Moved].
+// Now returns what distinguishes this epoch from others, for [Epoch.Moved].
 func (e *Epoch) Now() int64 { return e.revision.Load() }
 
 // Read reads the epoch's key, for [Epoch.Moved].
 func (e *Epoch) Read() clientv3.Op { return clientv3.OpGet(e.key) }
 
-// Moved tells e the answer to Read, which was given after a transaction had been refused that was sent at the
+// Moved takes in the answer to Read, which was given after a transaction had been refused that was sent at the
 // epoch before or a later one. It reports whether another attempt makes sense, since the epoch is not
 // the one before any more. It makes a request only if somebody else has deleted the key: that must not bring back
 // the first epoch.
@@ -109,10 +100,7 @@ func (e *Epoch) Denies(ctx context.Context) bool {
 	if !e.Checked() {
 		return true
 	}
-	err := e.link.Call(ctx, func(ctx context.Context) error {
-		_, err := e.link.client.Get(ctx, e.key, clientv3.WithKeysOnly())
-		return err
-	})
+	_, err := e.link.Read(ctx, clientv3.OpGet(e.key, clientv3.WithKeysOnly()))
 	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
 		e.denied.Store(true)
 	}
@@ -140,7 +128,7 @@ func (e *Epoch) begin(ctx context.Context) error {
 			answer, err := l.client.Txn(ctx).
 				If(clientv3.Compare(clientv3.ModRevision(e.key), "=", from)).
 				Then(clientv3.OpPut(e.key, "", clientv3.WithLease(l.lease))).
-				Else(clientv3.OpGet(e.key)).Commit()
+				Else(e.Read()).Commit()
 			if err != nil {
 				return err
 			}

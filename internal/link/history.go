@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// history is what the answers of etcd have told of its past. A cluster that was restored from a backup, or
-// wiped, knows less of it.
+// history is what the answers of etcd have shown of its past. A cluster that was restored from a backup, or
+// wiped, has less of it.
 //
 // Whatever a member shows is committed. So an answer of the quorum is no older than any answer that
 // came before the question was sent. Members answer other questions by themselves, renewals included. They
@@ -31,20 +31,18 @@ func (h *history) known() int64 {
 	return h.revision
 }
 
-// hear takes in the header of an answer, which cannot be older than least if the cluster is what it was.
-// What lacks a header, as what a proxy made up, tells nothing.
-func (h *history) hear(header *etcdserverpb.ResponseHeader, least int64) error {
+func (h *history) observe(header *etcdserverpb.ResponseHeader, minRevision int64) error {
 	cluster, revision := header.GetClusterId(), header.GetRevision()
 	if cluster == 0 {
-		return nil
+		return nil // a proxy made the answer up
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.cluster != 0 && cluster != h.cluster:
 		return fmt.Errorf("another cluster answers: %x instead of %x", cluster, h.cluster)
-	case revision < least:
-		return wentBack(least, revision)
+	case revision < minRevision:
+		return wentBack(minRevision, revision)
 	}
 	h.cluster, h.revision = cluster, max(h.revision, revision)
 	return nil
@@ -54,53 +52,36 @@ func wentBack(from, to int64) error {
 	return fmt.Errorf("etcd went back from revision %d to %d", from, to)
 }
 
-// Heard takes in the header of an answer that cannot be older than least if the cluster is what it was. If it is
-// not, the session ends.
-func (l *Link) Heard(header *etcdserverpb.ResponseHeader, least int64) error {
-	err := l.history.hear(header, least)
+// Observe takes in the header of an answer, which is not older than minRevision if the cluster is what it was. If it
+// is not, the session ends.
+func (l *Link) Observe(header *etcdserverpb.ResponseHeader, minRevision int64) error {
+	err := l.history.observe(header, minRevision)
 	if err != nil {
 		l.session.Lose(err)
 	}
 	return err
 }
 
-// HeardRenewal takes in the header of a renewal's answer. If the member knows less than others have shown, the
-// quorum is asked whether that is all there is.
-func (l *Link) HeardRenewal(header *etcdserverpb.ResponseHeader) {
-	least := l.history.known()
-	if l.Heard(header, 0) != nil || header.GetRevision() >= least {
+// ObserveRenewal takes in the header of a renewal's answer. If the member has a lower revision than others have shown,
+// the quorum is asked whether that is all there is: with a transaction that changes nothing and needs no
+// permission. To etcd it is a write, so it is answered as of now.
+func (l *Link) ObserveRenewal(header *etcdserverpb.ResponseHeader) {
+	known := l.history.known()
+	if l.Observe(header, 0) != nil || header.GetRevision() >= known || !l.history.asking.CompareAndSwap(false, true) {
 		return
 	}
-	if l.history.asking.CompareAndSwap(false, true) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.spawn(l.askQuorum)
-	}
-}
-
-// askQuorum makes a transaction that changes nothing and needs no permission. To etcd it is a write, so
-// it is answered as of now. What the answer tells is taken in where it is received.
-func (l *Link) askQuorum(ctx context.Context) {
-	_, _, _ = l.Commit(ctx, Transaction{Then: []clientv3.Op{clientv3.OpTxn(nil, nil, nil)}, Alone: true})
-	l.history.asking.Store(false)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spawn(func(ctx context.Context) {
+		_, _, _ = l.Commit(ctx, Transaction{Then: []clientv3.Op{clientv3.OpTxn(nil, nil, nil)}})
+		l.history.asking.Store(false)
+	})
 }
 
 // WentBack ends the session as lost: an answer of the quorum was true at revision to, although
 // revision from had been shown before the question was sent. It returns the error with which the session has
-// ended. It is for those who hear of revisions without the session, as from a watch.
+// ended. It is for revisions that do not come from the session, as from a watch.
 func (l *Link) WentBack(from, to int64) error {
 	l.session.Lose(wentBack(from, to))
 	return l.session.Err()
-}
-
-// quorum reports whether t is answered by the quorum, not by one member for itself.
-func (t Transaction) quorum() bool {
-	for _, ops := range [][]clientv3.Op{t.Then, t.Else} {
-		for _, op := range ops {
-			if !op.IsGet() || !op.IsSerializable() {
-				return true
-			}
-		}
-	}
-	return false
 }

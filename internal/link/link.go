@@ -22,6 +22,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/coalesce"
 	"github.com/etcdlock/locks/internal/request"
 )
 
@@ -55,16 +56,16 @@ type Link struct {
 
 	running sync.WaitGroup // the link's own goroutines
 
-	history    history
-	coalescers coalescers
-	turns      chan struct{} // has room for those of InTurn
+	history history
+	queue   *coalesce.Queue
+	turns   chan struct{} // has room for those of InTurn
 
 	mu         sync.Mutex
 	slots      map[string][]bool     // by prefix: the numbers that are taken
 	epochs     map[string]*Epoch     // by key
 	warned     time.Time             // when a failed removal was logged last
 	refusal    error                 // why etcd does not let doubts be ended; nil if it does
-	underWay   int                   // of what callers have given up
+	abandoned  int                   // what callers have given up and is unfinished
 	room       chan struct{}         // closed when there is room for more; nil if there is
 	gatherings map[string]*gathering // the last one of each key, while it is not answered
 	kept       []*Watch              // that nobody uses at the moment, the oldest first
@@ -86,7 +87,7 @@ func New(s Session, logger *slog.Logger) *Link {
 		epochs:     make(map[string]*Epoch),
 		turns:      make(chan struct{}, turnLimit),
 	}
-	l.coalescers.init(l)
+	l.queue = coalesce.New(sender{l})
 	return l
 }
 
@@ -105,6 +106,32 @@ func (l *Link) spawn(f func(context.Context)) (started bool) {
 	}
 	l.running.Go(func() { f(l.ctx) })
 	return true
+}
+
+// sender is a link as its queue of transactions knows it.
+type sender struct{ link *Link }
+
+func (s sender) Context() context.Context { return s.link.ctx }
+
+func (s sender) Go(f func()) (started bool) {
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	return s.link.spawn(func(context.Context) { f() })
+}
+
+func (s sender) Abandoned(n int) { s.link.countLocked(n) }
+
+// Send makes one request, and takes in what its answer tells of the cluster.
+func (s sender) Send(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	minRevision := s.link.history.known()
+	answer, err := s.link.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
+	if err == nil {
+		err = s.link.Observe(answer.Header, minRevision)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
 }
 
 // Call runs op, a single request to etcd, until it is answered: each attempt

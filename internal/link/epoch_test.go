@@ -1,4 +1,4 @@
-package session_test
+package link_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/linktest"
 	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
@@ -24,10 +25,9 @@ const epochKey = "!/epoch"
 // creation creates key in the session's epoch.
 func creation(s *session.Session, key string) link.Transaction {
 	return link.Transaction{
-		If:     []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
-		Then:   []clientv3.Op{clientv3.OpPut(key, "", clientv3.WithLease(s.Lease()))},
-		Epoch:  s.Link().Epoch(epochKey),
-		Likely: true,
+		If:    []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
+		Then:  []clientv3.Op{clientv3.OpPut(key, "", clientv3.WithLease(s.Lease()))},
+		Epoch: s.Link().Epoch(epochKey),
 	}
 }
 
@@ -55,25 +55,25 @@ func TestARequestOfAnEarlierEpochCreatesNothing(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
 				s := open(t, f)
 				release := make(chan struct{})
-				f.set(func(f *fake) { f.txn = held(release) })
+				f.Set(func(f *fake) { f.OnTxn = held(release) })
 				ctx, cancel := context.WithCancel(context.Background())
 				_, wait := commits(ctx, s, creation(s, "key"))
-				f.set(func(f *fake) { f.txn = nil })
+				f.Set(func(f *fake) { f.OnTxn = nil })
 				cancel()
 				wait()
 				freed := make(chan struct{})
 				s.Link().Epoch(epochKey).Doubt("key", func() { close(freed) })
 				<-freed
-				requests := len(f.requests())
+				requests := len(f.Requests())
 				time.Sleep(silent)
-				require.Len(t, f.requests(), requests, "an ended doubt costs nothing")
+				require.Len(t, f.Requests(), requests, "an ended doubt costs nothing")
 				close(release)
 				synctest.Wait()
-				require.False(t, f.exists("key"))
+				require.False(t, f.Exists("key"))
 
 				_, _, err := s.Link().Commit(context.Background(), creation(s, "key"))
 				require.NoError(t, err)
-				require.True(t, f.exists("key"), "a later request does")
+				require.True(t, f.Exists("key"), "a later request does")
 			})
 		})
 	}
@@ -82,17 +82,17 @@ func TestARequestOfAnEarlierEpochCreatesNothing(t *testing.T) {
 func TestADoubtRemovesWhatHasBeenCreated(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		f.put("key", s.Lease())
-		f.put("theirs", s.Lease()+1)
+		f.Create("key", s.Lease())
+		f.Create("theirs", s.Lease()+1)
 		var freed atomic.Int64
 		for _, key := range []string{"key", "theirs", "nothing"} {
 			s.Link().Epoch(epochKey).Doubt(key, func() { freed.Add(1) })
 		}
 		synctest.Wait()
 		require.EqualValues(t, 3, freed.Load())
-		require.False(t, f.exists("key"))
-		require.True(t, f.exists("theirs"))
-		require.Zero(t, s.Link().Unsettled())
+		require.False(t, f.Exists("key"))
+		require.True(t, f.Exists("theirs"))
+		require.Zero(t, s.Link().Abandoned())
 	})
 }
 
@@ -118,12 +118,12 @@ func TestALateRemovalLeavesANewerKeyAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
 				s := open(t, f)
-				f.put("key", s.Lease())
+				f.Create("key", s.Lease())
 				release := make(chan struct{})
 				fates[len(fates)-1] = overtaken(release)
 				var requests atomic.Int64
-				f.set(func(f *fake) {
-					f.txn = func(ctx context.Context, do func() error) error {
+				f.Set(func(f *fake) {
+					f.OnTxn = func(ctx context.Context, do func() error) error {
 						if n := requests.Add(1); int(n) <= len(fates) {
 							return fates[n-1](ctx, do)
 						}
@@ -133,13 +133,13 @@ func TestALateRemovalLeavesANewerKeyAlone(t *testing.T) {
 				freed := make(chan struct{})
 				s.Link().Epoch(epochKey).Doubt("key", func() { close(freed) })
 				<-freed
-				require.False(t, f.exists("key"))
+				require.False(t, f.Exists("key"))
 				_, _, err := s.Link().Commit(context.Background(), creation(s, "key"))
 				require.NoError(t, err)
-				require.True(t, f.exists("key"))
+				require.True(t, f.Exists("key"))
 				close(release)
 				synctest.Wait()
-				require.True(t, f.exists("key"))
+				require.True(t, f.Exists("key"))
 			})
 		})
 	}
@@ -149,15 +149,15 @@ func TestALateRemovalLeavesANewerKeyAlone(t *testing.T) {
 func TestManyDoubtsEndInFewRequests(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		f.set(func(f *fake) { f.txn = late(500 * time.Millisecond) })
+		f.Set(func(f *fake) { f.OnTxn = late(500 * time.Millisecond) })
 		var freed atomic.Int64
 		for n := range 200 {
 			s.Link().Epoch(epochKey).Doubt(fmt.Sprint("key", n), func() { freed.Add(1) })
 		}
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 200, freed.Load())
-		require.LessOrEqual(t, len(f.requests()), 2+6)
-		for _, r := range f.requests() {
+		require.LessOrEqual(t, len(f.Requests()), 2+6)
+		for _, r := range f.Requests() {
 			require.LessOrEqual(t, len(r.Success), 64)
 		}
 	})
@@ -173,17 +173,17 @@ func TestADoubtLastsUntilItsEndIsConfirmed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
-				f.txn = trouble
+				f.OnTxn = trouble
 				s := open(t, f)
-				f.put("key", s.Lease())
+				f.Create("key", s.Lease())
 				var freed atomic.Bool
 				s.Link().Epoch(epochKey).Doubt("key", func() { freed.Store(true) })
 				time.Sleep(time.Minute)
 				require.False(t, freed.Load())
-				f.set(func(f *fake) { f.txn = nil })
+				f.Set(func(f *fake) { f.OnTxn = nil })
 				time.Sleep(30 * time.Second)
 				require.True(t, freed.Load())
-				require.False(t, f.exists("key"))
+				require.False(t, f.Exists("key"))
 			})
 		})
 	}
@@ -200,7 +200,7 @@ func TestADeniedEpochMakesWayForTheNextKey(t *testing.T) {
 		return nil
 	}
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.decide = deny
+		f.Decide = deny
 		s := open(t, f)
 		first := s.Link().Epoch(epochKey, "second")
 		require.True(t, first.Denies(context.Background()))
@@ -211,7 +211,7 @@ func TestADeniedEpochMakesWayForTheNextKey(t *testing.T) {
 		freed := make(chan struct{})
 		second.Doubt("key", func() { close(freed) })
 		<-freed
-		require.True(t, f.exists("second"))
+		require.True(t, f.Exists("second"))
 	})
 }
 
@@ -220,20 +220,20 @@ func TestWithoutAnEpochANameIsObserved(t *testing.T) {
 	for _, after := range []time.Duration{0, 100 * time.Millisecond, 10 * time.Second, 5 * time.Hour} {
 		t.Run(after.String(), func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
-				f.decide = deniedEpoch(rpctypes.ErrPermissionDenied)
+				f.Decide = deniedEpoch(rpctypes.ErrPermissionDenied)
 				s := open(t, f)
 				s.Link().Epoch(epochKey).Doubt("key", func() { t.Error("confirmed what cannot be known") })
 				time.Sleep(after)
-				before := len(f.requests())
+				before := len(f.Requests())
 				time.Sleep(time.Minute)
-				require.LessOrEqual(t, len(f.requests())-before, 40, "with growing pauses")
-				f.put("key", s.Lease())
+				require.LessOrEqual(t, len(f.Requests())-before, 40, "with growing pauses")
+				f.Create("key", s.Lease())
 				time.Sleep(20 * time.Second)
-				require.False(t, f.exists("key"))
-				f.put("key", s.Lease()+1)
+				require.False(t, f.Exists("key"))
+				f.Create("key", s.Lease()+1)
 				time.Sleep(time.Minute)
-				require.True(t, f.exists("key"), "somebody else's")
-				require.Zero(t, s.Link().Unsettled(), "calls do not wait for what cannot end")
+				require.True(t, f.Exists("key"), "somebody else's")
+				require.Zero(t, s.Link().Abandoned(), "calls do not wait for what cannot end")
 			})
 		})
 	}
@@ -252,7 +252,7 @@ func deniedEpoch(err error) func(*etcdserverpb.TxnRequest) error {
 // What a name costs that is observed does not grow with each.
 func TestNamesWithoutAnEpochAreObservedTogether(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.decide = deniedEpoch(rpctypes.ErrPermissionDenied)
+		f.Decide = deniedEpoch(rpctypes.ErrPermissionDenied)
 		s := open(t, f)
 		const names = 1000
 		for n := range names {
@@ -260,14 +260,14 @@ func TestNamesWithoutAnEpochAreObservedTogether(t *testing.T) {
 			time.Sleep(17 * time.Millisecond)
 		}
 		time.Sleep(2 * time.Minute)
-		before := len(f.requests())
+		before := len(f.Requests())
 		const span = 10 * time.Minute
 		time.Sleep(span)
 		looks := (names + 63) / 64
-		require.LessOrEqual(t, len(f.requests())-before, int(span/(10*time.Second))*looks*5/4)
-		f.put("key7", s.Lease())
+		require.LessOrEqual(t, len(f.Requests())-before, int(span/(10*time.Second))*looks*5/4)
+		f.Create("key7", s.Lease())
 		time.Sleep(20 * time.Second)
-		require.False(t, f.exists("key7"))
+		require.False(t, f.Exists("key7"))
 	})
 }
 
@@ -276,30 +276,30 @@ func TestARefusedEpochIsTriedAgainSeldomAndCallsAreRefusedMeanwhile(t *testing.T
 	for name, refusal := range map[string]error{"no space": rpctypes.ErrNoSpace, "corrupt": rpctypes.ErrCorrupt} {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
-				log := &logbook{}
+				log := &linktest.Log{}
 				s := open(t, f, session.WithLogger(slog.New(log)))
-				f.set(func(f *fake) { f.decide = deniedEpoch(refusal) })
+				f.Set(func(f *fake) { f.Decide = deniedEpoch(refusal) })
 				var begun, freed atomic.Int64
 				start := time.Now()
 				for s.Link().Admit(context.Background()) == nil {
 					s.Link().Epoch(epochKey).Doubt(fmt.Sprint("key", begun.Add(1)), func() { freed.Add(1) })
 					time.Sleep(10 * time.Millisecond)
 				}
-				require.Equal(t, link.UnsettledLimit, s.Link().Unsettled())
+				require.Equal(t, link.AbandonedLimit, s.Link().Abandoned())
 				err := s.Link().Admit(context.Background())
 				require.True(t, request.IsAnswer(err, refusal))
 				require.False(t, request.Doubtful(err))
 				require.Less(t, time.Since(start), 10*time.Second)
 				time.Sleep(time.Minute)
-				require.LessOrEqual(t, len(f.requests()), 60, "an epoch and two looks each time, after 1 s, 2 s, ... 10 s")
-				require.LessOrEqual(t, len(log.warnings(t)), 20)
-				f.put("key5", s.Lease()) // late
-				f.set(func(f *fake) { f.decide = nil })
+				require.LessOrEqual(t, len(f.Requests()), 60, "an epoch and two looks each time, after 1 s, 2 s, ... 10 s")
+				require.LessOrEqual(t, len(log.Warnings(t)), 20)
+				f.Create("key5", s.Lease()) // late
+				f.Set(func(f *fake) { f.Decide = nil })
 				time.Sleep(20 * time.Second)
 				require.Equal(t, begun.Load(), freed.Load())
-				require.Zero(t, s.Link().Unsettled())
+				require.Zero(t, s.Link().Abandoned())
 				require.NoError(t, s.Link().Admit(context.Background()))
-				f.set(func(f *fake) { require.NotContains(t, f.keys, "key5") })
+				f.Set(func(f *fake) { require.NotContains(t, f.Keys, "key5") })
 			})
 		})
 	}
@@ -309,15 +309,15 @@ func TestARefusedEpochIsTriedAgainSeldomAndCallsAreRefusedMeanwhile(t *testing.T
 func TestACallThatWaitsForDoubtsToEndIsToldWhyTheyCannot(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		f.set(func(f *fake) { f.txn = lost })
-		for n := range link.UnsettledLimit {
+		f.Set(func(f *fake) { f.OnTxn = lost })
+		for n := range link.AbandonedLimit {
 			s.Link().Epoch(epochKey).Doubt(fmt.Sprint("key", n), func() {})
 		}
 		waited := make(chan error, 1)
 		go func() { waited <- s.Link().Admit(context.Background()) }()
 		time.Sleep(time.Second)
 		require.Empty(t, waited)
-		f.set(func(f *fake) { f.txn = nil; f.decide = deniedEpoch(rpctypes.ErrNoSpace) })
+		f.Set(func(f *fake) { f.OnTxn = nil; f.Decide = deniedEpoch(rpctypes.ErrNoSpace) })
 		require.ErrorIs(t, <-waited, rpctypes.ErrNoSpace)
 		require.NoError(t, s.Close(context.Background()))
 		require.ErrorIs(t, s.Link().Admit(context.Background()), session.ErrClosed)
@@ -332,7 +332,7 @@ func TestADeletedEpochIsFollowedByANewOne(t *testing.T) {
 		e := s.Link().Epoch(epochKey)
 		e.Doubt("key", func() { close(freed) })
 		<-freed
-		f.set(func(f *fake) { delete(f.keys, epochKey) })
+		f.Set(func(f *fake) { delete(f.Keys, epochKey) })
 		before := e.Now()
 		answer, _, err := s.Link().Commit(context.Background(), creation(s, "key"))
 		require.NoError(t, err)
@@ -346,195 +346,11 @@ func TestADeletedEpochIsFollowedByANewOne(t *testing.T) {
 	})
 }
 
-// An answer that comes when the caller has left leaves no doubt.
-func TestAnAnswerThatComesLateIsTold(t *testing.T) {
-	for _, answered := range []time.Duration{300 * time.Millisecond, 2 * time.Second} {
-		t.Run(answered.String(), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				s := open(t, f)
-				s.Link().ShareAll()
-				f.set(func(f *fake) { f.txn = late(answered) })
-				told := make(chan error, 1)
-				mine := creation(s, "key")
-				mine.Late = func(answer *clientv3.TxnResponse, _ int, err error) {
-					if err == nil && !answer.Succeeded {
-						t.Error("not created")
-					}
-					told <- err
-				}
-				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-				defer cancel()
-				start := time.Now()
-				_, doubts, err := s.Link().Commit(ctx, mine)
-				require.Equal(t, 30*time.Millisecond, time.Since(start))
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.True(t, request.IsInFlight(err))
-				require.True(t, request.Doubtful(err))
-				require.Zero(t, doubts)
-				require.Equal(t, 1, s.Link().Unsettled())
-				err = <-told
-				require.Equal(t, answered > time.Second, err != nil, "within a second")
-				synctest.Wait()
-				require.Zero(t, s.Link().Unsettled())
-			})
-		})
-	}
-}
-
-// A late answer is about its own attempt. Those before it may have taken effect all the same.
-func TestALateAnswerComesWithTheDoubtsBeforeIt(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		s.Link().ShareAll()
-		var attempts atomic.Int64
-		ctx, cancel := context.WithCancel(context.Background())
-		f.set(func(f *fake) {
-			f.txn = func(attempt context.Context, do func() error) error {
-				if attempts.Add(1) <= 2 {
-					return lost(attempt, do)
-				}
-				cancel()
-				return late(300*time.Millisecond)(attempt, do)
-			}
-		})
-		told := make(chan int, 1)
-		mine := creation(s, "key")
-		mine.Late = func(_ *clientv3.TxnResponse, doubts int, _ error) { told <- doubts }
-		_, doubts, err := s.Link().Commit(ctx, mine)
-		require.True(t, request.IsInFlight(err))
-		require.Equal(t, 2, doubts)
-		require.Equal(t, 2, <-told)
-	})
-}
-
-// Late may have been told by then, so the caller must not take care of the outcome as well.
-func TestAnOutcomeThatIsLeftToLateStaysThereWhenTheSessionIsLost(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		start := time.Now()
-		var suspended atomic.Int64
-		s := open(t, f, session.WithClock(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
-		s.Link().ShareAll()
-		f.set(func(f *fake) { f.txn = late(300 * time.Millisecond) })
-		ctx, cancel := context.WithCancel(context.Background())
-		mine := creation(s, "key")
-		mine.Late = func(*clientv3.TxnResponse, int, error) {}
-		results, wait := commits(ctx, s, mine)
-		suspended.Store(int64(time.Hour))
-		cancel()
-		wait()
-		require.ErrorIs(t, results[0].err, session.ErrLost)
-		require.True(t, request.IsInFlight(results[0].err))
-	})
-}
-
-// Calls that give up and are made again do not pile up.
-func TestNoMoreIsBegunThanEtcdAnswers(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		f.set(func(f *fake) { f.txn = late(700 * time.Millisecond) })
-		call := func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-			defer cancel()
-			if err := s.Link().Admit(ctx); err != nil {
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.False(t, request.Doubtful(err))
-				return err
-			}
-			mine := creation(s, fmt.Sprint("key", time.Now().UnixNano()))
-			mine.Late = func(*clientv3.TxnResponse, int, error) {}
-			_, _, err := s.Link().Commit(ctx, mine)
-			return err
-		}
-		for range 400 {
-			go func() {
-				for range 1000 {
-					_ = call()
-				}
-			}()
-		}
-		for range 50 {
-			time.Sleep(500 * time.Millisecond)
-			require.LessOrEqual(t, s.Link().Unsettled(), link.UnsettledLimit+400)
-		}
-		time.Sleep(10 * time.Second)
-		require.Zero(t, s.Link().Unsettled())
-		require.NoError(t, s.Link().Admit(context.Background()))
-	})
-}
-
-// A shared request that is refused because of one of its transactions is made again. By then another may have been given
-// up, and its name be free.
-func TestARequestMadeAgainBelongsToTheEpochOfTheFirst(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		f.set(func(f *fake) { f.txn = late(10 * time.Millisecond) })
-		wait := busy(f, s)
-		release := make(chan struct{})
-		f.set(func(f *fake) { f.txn = held(release) })
-		ctx, cancel := context.WithCancel(context.Background())
-		freed := make(chan struct{})
-		mine := creation(s, "key")
-		mine.Late = func(_ *clientv3.TxnResponse, _ int, err error) {
-			require.Error(t, err)
-			s.Link().Epoch(epochKey).Doubt("key", func() { close(freed) })
-		}
-		_, waitForAll := commits(ctx, s, mine, creation(s, "other"))
-		wait()
-		synctest.Wait()
-		f.set(func(f *fake) { f.txn = nil })
-		cancel()
-		waitForAll()
-		<-freed
-		close(release)
-		synctest.Wait()
-		all := f.requests()
-		require.Len(t, all[len(all)-1].Success, 2, "the shared request was made again")
-		require.False(t, f.exists("key"))
-	})
-}
-
-// What is in doubt while etcd does not answer at all is limited, however many calls give up.
-func TestDoubtsThatCannotBeEndedYetAreFew(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		f.set(func(f *fake) { f.txn = lost })
-		var begun, freed atomic.Int64
-		end := time.Now().Add(time.Minute)
-		const callers = 200
-		for range callers {
-			go func() {
-				for time.Now().Before(end) {
-					ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-					if s.Link().Admit(ctx) == nil {
-						key := fmt.Sprint("key", begun.Add(1))
-						mine := creation(s, key)
-						mine.Late = func(*clientv3.TxnResponse, int, error) {
-							s.Link().Epoch(epochKey).Doubt(key, func() { freed.Add(1) })
-						}
-						_, _, err := s.Link().Commit(ctx, mine)
-						if !request.IsInFlight(err) {
-							freed.Add(1) // it was never sent
-						}
-					}
-					cancel()
-				}
-			}()
-		}
-		time.Sleep(time.Minute)
-		require.LessOrEqual(t, begun.Load()-freed.Load(), int64(link.UnsettledLimit+callers))
-		f.set(func(f *fake) { f.txn = nil })
-		time.Sleep(time.Minute)
-		require.Equal(t, begun.Load(), freed.Load())
-		require.Zero(t, s.Link().Unsettled())
-		require.NoError(t, s.Link().Admit(context.Background()))
-	})
-}
-
 // The table must not grow with the number of queues ever used.
 func TestEpochsThatAreForgottenAreFoundAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		f.put("other", s.Lease())
+		f.Create("other", s.Lease())
 		freed := make(chan struct{})
 		first := s.Link().Epoch(epochKey)
 		first.Doubt("key", func() { close(freed) })
@@ -548,7 +364,7 @@ func TestEpochsThatAreForgottenAreFoundAgain(t *testing.T) {
 		freed = make(chan struct{})
 		again.Doubt("other", func() { close(freed) })
 		<-freed
-		require.False(t, f.exists("other"))
+		require.False(t, f.Exists("other"))
 		require.Equal(t, first.Now(), again.Now(), "what the second one has sent belonged to no epoch of the first")
 	})
 }

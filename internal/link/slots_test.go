@@ -1,4 +1,4 @@
-package session_test
+package link_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 func newSession(tb testing.TB) *session.Session {
 	tb.Helper()
-	s, err := session.New(context.Background(), newFake().client())
+	s, err := session.New(context.Background(), newFake().Client())
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, s.Close(context.Background())) })
 	return s

@@ -1,11 +1,11 @@
-package session_test
+package request_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/etcdlock/locks/internal/request"
-	"github.com/etcdlock/locks/session"
 )
 
 // answers are what etcd and gRPC say to a write: whether to try again, and
@@ -63,10 +62,9 @@ var answers = map[string]struct {
 func TestCallTriesAgainWhatMayPassAndReturnsTheRest(t *testing.T) {
 	for name, answer := range answers {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				s := open(t, f)
+			synctest.Test(t, func(t *testing.T) {
 				calls := 0
-				err := s.Link().Call(context.Background(), func(context.Context) error {
+				err := request.Do(context.Background(), context.Background(), func(context.Context) error {
 					if calls++; calls <= 3 {
 						return answer.err
 					}
@@ -79,7 +77,6 @@ func TestCallTriesAgainWhatMayPassAndReturnsTheRest(t *testing.T) {
 				}
 				require.ErrorIs(t, err, answer.err)
 				require.Equal(t, 1, calls)
-				require.NoError(t, s.Err())
 			})
 		})
 	}
@@ -134,34 +131,19 @@ func TestDoubtfulWritesAreThoseThatMayHaveBeenApplied(t *testing.T) {
 	require.False(t, request.Doubtful(nil))
 	require.True(t, request.Doubtful(context.Canceled))
 	require.True(t, request.Doubtful(context.DeadlineExceeded))
-	require.True(t, request.Doubtful(session.ErrClosed))
-	require.True(t, request.Doubtful(session.ErrLost))
-}
-
-// The cause of a context is whatever its maker says, as with the context of a hold on another session.
-func TestTheCauseOfAContextIsNoNewsOfTheLease(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		f.set(func(f *fake) { f.renew = lost })
-		ctx, cancel := context.WithCancelCause(context.Background())
-		cancel(fmt.Errorf("another session is over: %w", rpctypes.ErrLeaseNotFound))
-		require.ErrorIs(t, s.Renew(ctx), context.Canceled)
-		_, _, err := s.Link().Commit(ctx, removal("a", 1))
-		require.ErrorIs(t, err, context.Canceled)
-		require.NoError(t, s.Err())
-	})
+	require.True(t, request.Doubtful(request.ErrClosed))
+	require.True(t, request.Doubtful(request.ErrLost))
 }
 
 // R1: the first attempt's answer is lost, a later one is refused.
 func TestRefusalAfterASilentAttemptIsStillDoubtful(t *testing.T) {
 	for name, last := range map[string]error{"final": rpctypes.ErrPermissionDenied, "passing": rpctypes.ErrTooManyRequests} {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				s := open(t, f)
+			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 				defer cancel()
 				calls := 0
-				err := s.Link().Call(ctx, func(ctx context.Context) error {
+				err := request.Do(ctx, context.Background(), func(ctx context.Context) error {
 					if calls++; calls == 1 {
 						<-ctx.Done()
 						return ctx.Err()
@@ -176,21 +158,19 @@ func TestRefusalAfterASilentAttemptIsStillDoubtful(t *testing.T) {
 }
 
 func TestRefusalsAloneAreNotDoubtful(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		err := s.Link().Call(ctx, func(context.Context) error { return rpctypes.ErrTooManyRequests })
+		err := request.Do(ctx, context.Background(), func(context.Context) error { return rpctypes.ErrTooManyRequests })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.False(t, request.Doubtful(err))
 	})
 }
 
 func TestAttemptsGetMoreAndMoreTime(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
+	synctest.Test(t, func(t *testing.T) {
 		var given []time.Duration
-		err := s.Link().Call(context.Background(), func(ctx context.Context) error {
+		err := request.Do(context.Background(), context.Background(), func(ctx context.Context) error {
 			if len(given) == 6 {
 				return nil
 			}
@@ -207,12 +187,11 @@ func TestAttemptsGetMoreAndMoreTime(t *testing.T) {
 
 // R12
 func TestCallPausesBetweenRefusedAttempts(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		calls := 0
-		_ = s.Link().Call(ctx, func(context.Context) error {
+		_ = request.Do(ctx, context.Background(), func(context.Context) error {
 			calls++
 			return rpctypes.ErrTooManyRequests
 		})
@@ -224,39 +203,35 @@ func TestCallPausesBetweenRefusedAttempts(t *testing.T) {
 // W7, promise 10: a request that hears nothing.
 func TestCallReturnsWithItsContextAndSaysHowItEnded(t *testing.T) {
 	t.Run("deadline", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			s := open(t, f)
+		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
 			start := time.Now()
-			err := s.Link().Call(ctx, silent)
+			err := request.Do(ctx, context.Background(), silent)
 			require.Equal(t, 2*time.Second, time.Since(start))
 			require.EqualError(t, err, "context deadline exceeded")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.NoError(t, s.Err())
 		})
 	})
 	t.Run("cancelled with a cause", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			s := open(t, f)
+		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			defer cancel(nil)
 			cause := errors.New("the user left")
 			defer time.AfterFunc(1500*time.Millisecond, func() { cancel(cause) }).Stop()
 			start := time.Now()
-			err := s.Link().Call(ctx, silent)
+			err := request.Do(ctx, context.Background(), silent)
 			require.Equal(t, 1500*time.Millisecond, time.Since(start))
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, cause)
 		})
 	})
 	t.Run("during a pause", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			s := open(t, f)
+		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			start := time.Now()
-			err := s.Link().Call(ctx, func(context.Context) error { return rpctypes.ErrTooManyRequests })
+			err := request.Do(ctx, context.Background(), func(context.Context) error { return rpctypes.ErrTooManyRequests })
 			require.Equal(t, 10*time.Second, time.Since(start))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorIs(t, err, rpctypes.ErrTooManyRequests)
@@ -270,42 +245,71 @@ func silent(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// W1, promise 11
-func TestCallEndsWithTheSession(t *testing.T) {
-	t.Run("lost", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			f.renew = lost
-			s := open(t, f)
-			deadline := s.Deadline()
-			require.ErrorIs(t, s.Link().Call(context.Background(), silent), session.ErrLost)
-			require.Equal(t, deadline, time.Now())
-		})
-	})
-	t.Run("closed", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			s := open(t, f)
-			var closing sync.WaitGroup
-			closing.Go(func() {
-				time.Sleep(time.Second)
-				if err := s.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
+// graceCases are callers whose contexts end, and how long what cleans up for them lasts.
+var graceCases = map[string]struct {
+	caller func() (context.Context, context.CancelFunc)
+	lasts  time.Duration
+	err    error
+}{
+	"cancelled before": {func() (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		return ctx, cancel
+	}, 250 * time.Millisecond, context.Canceled},
+	"expired before": {func() (context.Context, context.CancelFunc) {
+		return context.WithTimeout(context.Background(), -time.Hour)
+	}, 250 * time.Millisecond, context.DeadlineExceeded},
+	"expires soon": {func() (context.Context, context.CancelFunc) {
+		return context.WithTimeout(context.Background(), 100*time.Millisecond)
+	}, 250 * time.Millisecond, context.DeadlineExceeded},
+	"expires later": {func() (context.Context, context.CancelFunc) {
+		return context.WithTimeout(context.Background(), time.Minute)
+	}, time.Minute, context.DeadlineExceeded},
+	"cancelled soon": {func() (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		return ctx, cancel
+	}, 250 * time.Millisecond, context.Canceled},
+	"cancelled later": {func() (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		time.AfterFunc(time.Minute, cancel)
+		return ctx, cancel
+	}, time.Minute, context.Canceled},
+}
+
+// R2: cleaning up after a call whose context is over.
+func TestGrace(t *testing.T) {
+	type key struct{}
+	for name, test := range graceCases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				caller, cancel := test.caller()
+				defer cancel()
+				graced, done := request.Grace(context.WithValue(caller, key{}, "value"))
+				defer done()
+				start := time.Now()
+				require.NoError(t, graced.Err())
+				require.Equal(t, "value", graced.Value(key{}))
+				<-graced.Done()
+				require.Equal(t, test.lasts, time.Since(start))
+				require.ErrorIs(t, graced.Err(), context.Canceled)
+				require.ErrorIs(t, context.Cause(graced), test.err)
 			})
-			start := time.Now()
-			require.ErrorIs(t, s.Link().Call(context.Background(), silent), session.ErrClosed)
-			require.Equal(t, time.Second, time.Since(start))
-			closing.Wait()
 		})
+	}
+	t.Run("without an end", func(t *testing.T) {
+		graced, done := request.Grace(context.Background())
+		_, limited := graced.Deadline()
+		require.False(t, limited)
+		done()
+		require.Error(t, graced.Err())
 	})
-	t.Run("ended before", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			s := open(t, f)
-			require.NoError(t, s.Close(context.Background()))
-			err := s.Link().Call(context.Background(), func(context.Context) error {
-				t.Error("a request was made")
-				return nil
-			})
-			require.ErrorIs(t, err, session.ErrClosed)
-		})
+	t.Run("ended by its owner", func(t *testing.T) {
+		caller, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		graced, done := request.Grace(caller)
+		done()
+		require.Error(t, graced.Err())
+		require.NoError(t, caller.Err())
 	})
 }

@@ -1,0 +1,332 @@
+// Package coalesce lets transactions of one session share requests to etcd.
+//
+// Invariants:
+//
+//  1. Two transactions that create keys in the same folder never share a request, so they never take effect at the
+//     same revision. A folder is a key up to its last slash.
+//  2. The answer of a transaction is the one that it would get alone.
+//  3. A request in flight ends with its attempt's time limit, or with the session, and not with a caller's context.
+//     The outcome is reported exactly once: to the caller, or to Late if the caller has given up.
+//  4. A transaction waits at most 100 ms before it is sent.
+package coalesce
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
+)
+
+const (
+	// AloneLimit is how many transactions are sent alone at a time before others wait to share a request.
+	AloneLimit = 4
+
+	// requestLimit is how many requests may be in flight when another one is sent. With more, each would carry less.
+	requestLimit = 4
+
+	// carryLimit is how many transactions a request carries: half of the operations that etcd allows by default, which
+	// leaves as many to each of the transactions.
+	carryLimit = 64
+
+	// bytesLimit keeps a shared request well below etcd's --max-request-bytes of 1.5 MiB.
+	bytesLimit = 512 << 10
+
+	// overdue is when a request does not count as in flight any longer: its endpoint may be silent.
+	overdue = 100 * time.Millisecond
+)
+
+// Sender makes the requests of a [Queue].
+type Sender interface {
+	// Context ends when nothing may be sent any more.
+	Context() context.Context
+
+	// Send makes one request.
+	Send(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error)
+
+	// Go runs f in a goroutine, unless the context has ended.
+	Go(f func()) (started bool)
+
+	// Abandoned adds n to the number of attempts in flight that their callers have given up.
+	Abandoned(n int)
+}
+
+// Queue collects transactions while others are in flight. It is safe for concurrent use.
+type Queue struct {
+	sender Sender
+
+	mu       sync.Mutex
+	waiting  []*pending
+	inFlight []*sending  // the oldest first, without those that are overdue
+	carried  int         // transactions in them
+	limit    int         // of transactions in a request; less than usual where etcd allows less
+	timer    *time.Timer // runs while anything waits
+}
+
+// New returns an empty queue.
+func New(sender Sender) *Queue {
+	q := &Queue{sender: sender, limit: carryLimit}
+	q.timer = time.AfterFunc(overdue, func() { q.flush(true) })
+	return q
+}
+
+// pending is one attempt at a transaction: it waits to be sent, or is in flight.
+type pending struct {
+	Transaction
+	folder    string        // of the key that it creates
+	done      chan struct{} // closed when the outcome is there
+	outcome   Outcome
+	refused   bool // together with others
+	abandoned bool // by its caller; guarded by the queue's mu
+}
+
+// sending is a request in flight.
+type sending struct {
+	sent  time.Time
+	carry []*pending
+}
+
+// Outcome is what has become of an attempt.
+type Outcome struct {
+	Answer   *clientv3.TxnResponse
+	Err      error
+	TimedOut bool
+
+	// Unanswered is the number of its requests that may have taken effect, or may yet, apart from the one that was
+	// answered, or whose outcome Late gets.
+	Unanswered int
+}
+
+// Do makes one attempt at t, for at most limit, alone or in a request with others. Requests that are shared are
+// limited to [request.FirstAttempt]. The error of an attempt whose outcome is left to t.Late satisfies
+// [request.IsInFlight].
+func (q *Queue) Do(ctx context.Context, t Transaction, alone bool, limit time.Duration) Outcome {
+	if err := ctx.Err(); err != nil {
+		return Outcome{Err: request.Unsent(err)}
+	}
+	p := &pending{Transaction: t}
+	r, waits := q.enqueue(p, alone)
+	if !waits {
+		o := q.sendAlone(ctx, p, limit)
+		q.answered(r)
+		q.flush(false)
+		return o
+	}
+	q.flush(false)
+	o := q.wait(ctx, p)
+	if !p.refused {
+		return o
+	}
+	second := q.sendAlone(ctx, p, limit)
+	if o.Unanswered > 0 && second.Err != nil { // an error which says nothing about the first request
+		if request.Refused(second.Err) {
+			second.Unanswered = 0 // in doubt like the first, and once is enough
+		}
+		second.Err = request.Unsure(second.Err)
+	}
+	second.Unanswered += o.Unanswered
+	return second
+}
+
+// enqueue has p wait for others. If nothing is to be gained by that, or p cannot share a request, p is to be sent
+// alone, as the request that is returned if it counts as in flight.
+func (q *Queue) enqueue(p *pending, alone bool) (r *sending, waits bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var shareable bool
+	p.folder, shareable = p.Transaction.folder(q.limit)
+	sameFolder := func(other *pending) bool { return other.folder == p.folder }
+	if alone || !shareable || p.folder != "" && slices.ContainsFunc(q.waiting, sameFolder) {
+		return nil, false
+	}
+	q.dropOverdue()
+	if q.carried < AloneLimit && len(q.waiting) == 0 {
+		return q.begin([]*pending{p}), false
+	}
+	p.done = make(chan struct{})
+	if q.waiting = append(q.waiting, p); len(q.waiting) == 1 {
+		q.timer.Reset(overdue)
+	}
+	return nil, true
+}
+
+// sendAlone makes a request of p alone, in the goroutine of its caller. So it ends with the caller's context: to
+// wait for another goroutine, as shared requests do, costs a tenth of a round trip.
+func (q *Queue) sendAlone(ctx context.Context, p *pending, limit time.Duration) (o Outcome) {
+	if err := ctx.Err(); err != nil {
+		return Outcome{Err: request.Unsent(err)}
+	}
+	o.TimedOut, o.Err = request.Attempt(ctx, q.sender.Context(), limit, func(ctx context.Context) (err error) {
+		o.Answer, err = q.sender.Send(ctx, p.conditions(), p.Then, p.Else)
+		return err
+	})
+	if request.Doubtful(o.Err) {
+		o.Unanswered = 1
+	}
+	return o
+}
+
+// flush sends requests for as long as it is time for one. Late says that nothing is to wait any longer.
+func (q *Queue) flush(late bool) {
+	for r := q.next(late); r != nil; r = q.next(false) {
+		q.sender.Go(func() { q.send(r) }) // or else the context has ended, and with it the callers' waits
+	}
+}
+
+// next takes the transactions of the next request if it is time for it: when nothing is in flight, or as many
+// wait as are in flight, so that the requests take turns and none is nearly empty.
+func (q *Queue) next(late bool) *sending {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.dropOverdue()
+	n := min(len(q.waiting), q.limit)
+	worthIt := len(q.inFlight) == 0 || len(q.inFlight) < requestLimit && (n == q.limit || n >= q.carried)
+	if n == 0 || !late && !worthIt || q.sender.Context().Err() != nil {
+		return nil
+	}
+	bytes := 0
+	for i, p := range q.waiting[:n] {
+		if bytes += p.size(); bytes > bytesLimit {
+			n = max(i, 1)
+			break
+		}
+	}
+	carry := slices.Clone(q.waiting[:n])
+	if q.waiting = slices.Delete(q.waiting, 0, n); len(q.waiting) > 0 {
+		q.timer.Reset(overdue)
+	} else {
+		q.timer.Stop()
+	}
+	// What creates a key reads who is in line, and so comes after what removes one.
+	slices.SortStableFunc(carry, func(a, b *pending) int { return min(len(a.folder), 1) - min(len(b.folder), 1) })
+	return q.begin(carry)
+}
+
+// begin counts a request as in flight.
+func (q *Queue) begin(carry []*pending) *sending {
+	r := &sending{sent: time.Now(), carry: carry}
+	q.inFlight = append(q.inFlight, r)
+	q.carried += len(carry)
+	return r
+}
+
+func (q *Queue) dropOverdue() {
+	for len(q.inFlight) > 0 && time.Since(q.inFlight[0].sent) >= overdue {
+		q.remove(0)
+	}
+}
+
+func (q *Queue) remove(i int) {
+	q.carried -= len(q.inFlight[i].carry)
+	q.inFlight = slices.Delete(q.inFlight, i, i+1)
+}
+
+// answered stops counting r.
+func (q *Queue) answered(r *sending) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.Index(q.inFlight, r); i >= 0 {
+		q.remove(i)
+	}
+}
+
+// send makes the request r, and delivers its outcome to each.
+func (q *Queue) send(r *sending) {
+	var answers []*clientv3.TxnResponse
+	timedOut, err := request.Attempt(context.Background(), q.sender.Context(), request.FirstAttempt, func(ctx context.Context) (err error) {
+		answers, err = q.sendAll(ctx, r.carry)
+		return err
+	})
+	q.answered(r)
+	refused := len(r.carry) > 1 && request.Refused(err)
+	if refused && (request.IsAnswer(err, rpctypes.ErrTooManyOps) || request.IsAnswer(err, rpctypes.ErrRequestTooLarge)) {
+		q.mu.Lock()
+		q.limit = min(q.limit, len(r.carry)/2)
+		q.mu.Unlock()
+	}
+	for i, p := range r.carry {
+		p.refused = refused
+		o := Outcome{Err: err, TimedOut: timedOut}
+		if err == nil {
+			o.Answer = answers[i]
+		} else if request.Doubtful(err) {
+			o.Unanswered = 1
+		}
+		q.deliver(p, o)
+	}
+	q.flush(false)
+}
+
+// sendAll makes one request, and a second if one of the transactions that were expected to succeed does not.
+func (q *Queue) sendAll(ctx context.Context, carry []*pending) ([]*clientv3.TxnResponse, error) {
+	if p := carry[0]; len(carry) == 1 {
+		answer, err := q.sender.Send(ctx, p.conditions(), p.Then, p.Else)
+		return []*clientv3.TxnResponse{answer}, err
+	}
+	q.mu.Lock()
+	operations := 2 * q.limit
+	q.mu.Unlock()
+	b := combine(carry, operations)
+	answer, err := q.sender.Send(ctx, b.conditions, b.operations, nil)
+	if err == nil && !answer.Succeeded {
+		b = combine(carry, 0)
+		answer, err = q.sender.Send(ctx, b.conditions, b.operations, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.answers(answer), nil
+}
+
+// deliver reports the outcome to the caller, or to Late if the caller has given up.
+func (q *Queue) deliver(p *pending, o Outcome) {
+	q.mu.Lock()
+	p.outcome = o
+	close(p.done)
+	abandoned := p.abandoned
+	q.mu.Unlock()
+	if !abandoned {
+		return
+	}
+	if q.sender.Context().Err() == nil {
+		p.Late(o.Answer, o.Err)
+	}
+	q.sender.Abandoned(-1)
+}
+
+// wait returns the outcome of p, or why nothing waits for it any more.
+func (q *Queue) wait(ctx context.Context, p *pending) Outcome {
+	select {
+	case <-p.done:
+		return p.outcome
+	case <-ctx.Done():
+		return q.giveUp(p, ctx.Err())
+	case <-q.sender.Context().Done():
+		return q.giveUp(p, context.Cause(q.sender.Context()))
+	}
+}
+
+// giveUp ends the caller's wait because of err.
+func (q *Queue) giveUp(p *pending, err error) Outcome {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.Index(q.waiting, p); i >= 0 {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+		return Outcome{Err: request.Unsent(err)}
+	}
+	select {
+	case <-p.done:
+		return p.outcome
+	default:
+	}
+	if p.Late == nil {
+		return Outcome{Err: request.Unsure(err), Unanswered: 1}
+	}
+	p.abandoned = true
+	q.sender.Abandoned(1)
+	return Outcome{Err: request.InFlight(err)}
+}
