@@ -80,7 +80,6 @@ type pending struct {
 	folder    string        // of the key that it creates
 	done      chan struct{} // closed when the outcome is there
 	outcome   Outcome
-	refused   bool // together with others
 	abandoned bool // by its caller; guarded by the queue's mu
 }
 
@@ -99,6 +98,8 @@ type Outcome struct {
 	// Unanswered is the number of its requests that may have taken effect, or may yet, apart from the one that was
 	// answered, or whose outcome Late gets.
 	Unanswered int
+
+	refused bool // together with others
 }
 
 // Do makes one attempt at t, for at most limit, alone or in a request with others. Requests that are shared are
@@ -118,7 +119,7 @@ func (q *Queue) Do(ctx context.Context, t Transaction, alone bool, limit time.Du
 	}
 	q.flush(false)
 	o := q.wait(ctx, p)
-	if !p.refused {
+	if !o.refused {
 		return o
 	}
 	second := q.sendAlone(ctx, p, limit)
@@ -249,8 +250,7 @@ func (q *Queue) send(r *sending) {
 		q.mu.Unlock()
 	}
 	for i, p := range r.carry {
-		p.refused = refused
-		o := Outcome{Err: err, TimedOut: timedOut}
+		o := Outcome{Err: err, TimedOut: timedOut, refused: refused}
 		if err == nil {
 			o.Answer = answers[i]
 		} else if request.Doubtful(err) {

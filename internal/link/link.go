@@ -67,7 +67,7 @@ type Link struct {
 	refusal    error                 // why etcd does not let doubts be ended; nil if it does
 	abandoned  int                   // what callers have given up and is unfinished
 	room       chan struct{}         // closed when there is room for more; nil if there is
-	gatherings map[string]*gathering // the last one of each key, while it is not answered
+	gatherings map[string]*gathering // the last one of each key, until it is answered
 	kept       []*Watch              // that nobody uses at the moment, the oldest first
 	expiry     *time.Timer           // of the oldest of those; nil until there has been one
 	keeps      bool                  // a watch keeps their stream open

@@ -72,6 +72,8 @@ func (l *Log) Handle(_ context.Context, r slog.Record) error {
 // Warnings returns when something was warned of, and requires that it was with trust left.
 func (l *Log) Warnings(t *testing.T) (times []time.Time) {
 	t.Helper()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	for _, r := range l.Records {
 		if r.Level != slog.LevelWarn {
 			continue
