@@ -16,27 +16,27 @@ type Change struct {
 // WithOnChange makes the session call f when its state changes: to AtRisk when a renewal
 // is overdue, back to Live when one is answered, and in the end, once, to Lost or Closed.
 // f is called from goroutines of the session, so it must not block; the last call may
-// come while Close is returning. It is for telling people: what must stop with the
-// session hangs on its Context. The default is none.
+// come while Close is returning. It is for logs and displays: what must stop with the
+// session derives from its Context. The default is none.
 func WithOnChange(f func(Change)) Option {
 	return optionFunc(func(o *options) { o.change = f })
 }
 
-// tell reports a change between Live and AtRisk, from the goroutine that renews.
-func (s *Session) tell(told *State, now State, why error) {
-	if s.change == nil || now == *told || (now != Live && now != AtRisk) {
+// report reports a change between Live and AtRisk, from the goroutine that renews.
+func (s *Session) report(last *State, now State, why error) {
+	if s.change == nil || now == *last || (now != Live && now != AtRisk) {
 		return
 	}
-	s.telling.Lock()
-	defer s.telling.Unlock()
+	s.reporting.Lock()
+	defer s.reporting.Unlock()
 	if s.ctx.Err() != nil {
-		return // the end is the last that is told
+		return // the end is the last change
 	}
 	if now == Live {
 		why = nil // another attempt has been answered since
 	}
-	*told = now
-	// In a goroutine of its own, which a callback may end without an end to the renewals.
+	*last = now
+	// In a goroutine of its own, so that a callback that ends its goroutine does not end the renewals.
 	called := make(chan struct{})
 	go func() {
 		defer close(called)
@@ -45,14 +45,14 @@ func (s *Session) tell(told *State, now State, why error) {
 	<-called
 }
 
-// tellEnd arranges for the end to be reported.
-func (s *Session) tellEnd() {
+// reportEnd arranges for the end to be reported.
+func (s *Session) reportEnd() {
 	if s.change == nil {
 		return
 	}
 	context.AfterFunc(s.ctx, func() {
-		s.telling.Lock()
-		defer s.telling.Unlock()
+		s.reporting.Lock()
+		defer s.reporting.Unlock()
 		err := context.Cause(s.ctx)
 		s.change(Change{Lease: s.lease, State: stateOf(err, 0, s.ttl), Err: err})
 	})

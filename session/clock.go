@@ -2,7 +2,7 @@ package session
 
 import "time"
 
-// clock tells the time since a fixed but arbitrary instant. It never goes back.
+// clock returns the time since a fixed but arbitrary instant. It never goes back.
 type clock func() time.Duration
 
 // monotonicClock is Go's monotonic clock.

@@ -26,7 +26,7 @@ type Keeper struct {
 	current atomic.Pointer[Session] // is stored with mu locked
 
 	mu       sync.Mutex
-	creation *creation // the one under way, or nil
+	creation *creation // in progress, or nil
 }
 
 // creation is a session that is being created. Its goroutine belongs to the Keeper, not to a
@@ -116,7 +116,7 @@ func (k *Keeper) join(ctx context.Context, last error) (*Session, *creation, err
 	return nil, c, nil
 }
 
-// leave is what a caller does when it waits no longer. It reports whether c is done.
+// leave ends a caller's wait. It reports whether c is done.
 func (k *Keeper) leave(c *creation) (done bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -146,7 +146,7 @@ func (k *Keeper) create(c *creation) {
 		k.current.Store(s)
 	}
 	closed := k.life.Err() != nil
-	if !closed && c.ctx.Err() == nil { // or else a caller that waits asks again
+	if !closed && c.ctx.Err() == nil { // otherwise a caller that waits asks again
 		c.err = err
 	}
 	k.creation = nil

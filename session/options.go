@@ -58,7 +58,7 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
-// WithClock replaces the clock by which the session tells how long it may still trust its
+// WithClock replaces the clock that decides how long the session may still trust its
 // lease. It is for tests in virtual time: inside a testing/synctest bubble only Go's own
 // clock moves as the test wants,
 //
@@ -69,8 +69,8 @@ func WithLogger(l *slog.Logger) Option {
 // go back, must run as fast as the server's clock does, and may be called by many
 // goroutines at a time. In production it must also count the time during which the machine
 // is suspended, which the default does on Linux (see Clock in the package documentation) and
-// time.Since does not: with a clock that stands still meanwhile, a holder goes on believing
-// in a lock that somebody else has. Timers keep to Go's clock in any case. A nil now is the
+// time.Since does not: with a clock that stands still meanwhile, a holder continues to trust
+// a lock that has another owner. Timers follow Go's clock in any case. A nil now is the
 // default.
 func WithClock(now func() time.Duration) Option {
 	return optionFunc(func(o *options) {

@@ -19,33 +19,33 @@ import (
 // logPause is the time between two log lines about the same trouble.
 const logPause = time.Second
 
-// keepAlive renews the lease until the session ends. Attempts leave every ttl/3. For each
+// keepAlive renews the lease until the session ends, every ttl/3. For each attempt
 // the client's balancer takes the next endpoint: one that swallows packets costs an
-// attempt, not the session. But the balancer's turn is shared with all other requests
-// of the client, so any attempt may meet that endpoint again. Hence an attempt without
-// an answer has a share of the time that is left before the next one leaves, and there
-// are eight or more before the deadline. Starting one does not cancel earlier ones:
+// attempt, not the session. But the balancer serves all other requests
+// of the client as well, so any attempt may meet that endpoint again. Hence the next attempt
+// starts after a share of the time that is left, and there
+// are eight or more before the deadline. Starting an attempt does not cancel earlier ones:
 // where every answer takes long, the earliest is answered first.
 func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
 	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
 	defer timer.Stop()
 	answers := make(chan error)
-	underWay := 0 // since the last answer
-	pause, told := request.FirstPause, Live
-	refusals := false // since the last attempt left: those of several at a time are no row of them
+	inFlight := 0 // since the last answer
+	pause, reported := request.FirstPause, Live
+	refused := false // since the last attempt started; several failures count once for the pause
 	var warned time.Time
 	failing := false // and that has been logged
 	live := func() {
-		s.tell(&told, Live, nil)
+		s.report(&reported, Live, nil)
 		if failing {
 			s.logger.Info("lease renewals are answered again")
 		}
-		failing, underWay, pause, refusals = false, 0, request.FirstPause, false
+		failing, inFlight, pause, refused = false, 0, request.FirstPause, false
 		timer.Reset(s.untilRenewal())
 	}
 	failed := func(err error) {
-		s.tell(&told, s.State(), err)
+		s.report(&reported, s.State(), err)
 		if trusted := s.remaining(); trusted > 0 && s.ctx.Err() == nil && time.Since(warned) >= logPause {
 			s.logger.Warn("lease renewal failed", "error", err, "trusted_for", trusted)
 			failing, warned = true, time.Now()
@@ -58,13 +58,13 @@ func (s *Session) keepAlive() {
 				live() // Renew was called meanwhile
 				continue
 			}
-			if underWay > 0 {
+			if inFlight > 0 {
 				failed(s.unanswered())
 			}
-			if refusals {
-				refusals, pause = false, min(2*pause, s.ttl/12)
+			if refused {
+				refused, pause = false, min(2*pause, s.ttl/12)
 			}
-			underWay++
+			inFlight++
 			timer.Reset(s.share())
 			s.running.Go(func() {
 				ctx, cancel := context.WithTimeout(s.ctx, s.ttl) // later its answer would be worth nothing
@@ -81,11 +81,11 @@ func (s *Session) keepAlive() {
 				return
 			case err == nil:
 				live()
-			case underWay > 0 && s.untilRenewal() <= 0: // or another one has made it good
-				underWay--
+			case inFlight > 0 && s.untilRenewal() <= 0: // otherwise another attempt has been answered
+				inFlight--
 				failed(err)
 				timer.Reset(min(request.Jitter(pause), s.share()))
-				refusals = true
+				refused = true
 			}
 		case <-s.ctx.Done():
 			return
@@ -93,7 +93,7 @@ func (s *Session) keepAlive() {
 	}
 }
 
-// share is how long an attempt has the rest of the time for itself.
+// share is the time until the next attempt, if there is no answer.
 func (s *Session) share() time.Duration { return max(s.remaining()/4, s.ttl/40) }
 
 var errUnanswered = errors.New("it has not been answered so far")
@@ -106,8 +106,8 @@ func (s *Session) unanswered() error {
 	return errUnanswered
 }
 
-// renew makes one request. Its answer counts from the moment before it left.
-// Close waits for those under way, so that none leaves after it has returned.
+// renew makes one request. Its answer counts from the moment before the request was sent.
+// Close waits for renewals in flight, so that none is sent after it has returned.
 func (s *Session) renew(ctx context.Context) error {
 	s.mu.Lock()
 	if s.ctx.Err() != nil {
@@ -135,9 +135,8 @@ func (s *Session) renew(ctx context.Context) error {
 	return s.Err()
 }
 
-// keepAliveOnce is what the client's method of that name does, with one request and at the price of
-// one: for a stream the client authenticates anew, and for a call it does not. The method is one
-// of streams, but a call is a stream of one request and one answer, so etcd cannot tell.
+// keepAliveOnce does what the client's method of that name does, as a call: for a stream
+// the client authenticates anew. To etcd a call is a stream of one request and one answer.
 func keepAliveOnce(ctx context.Context, c *clientv3.Client, lease clientv3.LeaseID) (header *etcdserverpb.ResponseHeader, ttl int64, err error) {
 	if conn := c.ActiveConnection(); conn != nil {
 		call, end := context.WithCancel(ctx)
@@ -147,13 +146,13 @@ func keepAliveOnce(ctx context.Context, c *clientv3.Client, lease clientv3.Lease
 			&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)}, &answer, grpc.WaitForReady(true),
 			grpc.OnFinish(func(err error) {
 				if status.Code(err) == codes.Canceled {
-					end() // or the client asks again a hundred times
+					end() // otherwise the client retries a hundred times
 				}
 			}))
 		if status.Code(err) != codes.Canceled || ctx.Err() != nil {
 			return answer.Header, answer.TTL, clientv3.ContextError(ctx, err)
 		}
-		// A member that is being stopped, or etcd's own proxy, which ends a stream when it has no more requests.
+		// The member is being stopped; or it is etcd's own proxy, which ends a stream that has no more requests.
 	}
 	answer, err := c.KeepAliveOnce(ctx, lease)
 	if err != nil {
@@ -167,7 +166,7 @@ func (s *Session) extend(sent, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.now() >= s.deadline {
-		return // lost: what others have been told cannot be taken back
+		return // lost: a reported loss is final
 	}
 	s.renewed = max(s.renewed, sent)
 	s.deadline = max(s.deadline, sent+ttl-s.margin)
@@ -185,8 +184,8 @@ func (s *Session) untilRenewal() time.Duration {
 	return s.renewed + s.ttl/3 - s.now()
 }
 
-// guard runs when the watchdog goes off: the deadline is either reached or has
-// moved on since. It does not depend on a pending request coming back.
+// guard runs when the watchdog fires: the deadline is either reached or has
+// moved on since. It does not depend on the answer to a request.
 func (s *Session) guard() {
 	if s.Err() != nil {
 		return

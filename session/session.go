@@ -36,11 +36,11 @@ type Session struct {
 	now    clock
 	logger *slog.Logger
 
-	telling sync.Mutex // is held while change is called
-	change  func(Change)
+	reporting sync.Mutex // is held while change is called
+	change    func(Change)
 
-	// ctx ends with the session and carries why. Everything that hangs on the
-	// session hangs on it, its own goroutines included.
+	// ctx ends with the session, and its cause is the session's error. Everything that ends with
+	// the session derives from it, its own goroutines included.
 	ctx context.Context
 	end context.CancelCauseFunc
 
@@ -55,14 +55,14 @@ type Session struct {
 	mu       sync.Mutex
 	renewed  time.Duration // when the last answered renewal was sent, by now
 	deadline time.Duration // renewed + the TTL that came back - margin
-	watchdog *time.Timer   // goes off at a deadline
+	watchdog *time.Timer   // fires at a deadline
 }
 
 // New creates a session: it grants a lease (one request) and starts the
 // goroutine that renews it. ctx bounds the creation only; without a deadline of
 // its own it ends after 10 s. If an answer of the server is lost, a lease without
-// keys exists until its TTL is over. One that is over before the answer has come is no
-// use; then another is granted.
+// keys exists until its TTL is over. If the answer comes after that, another lease
+// is granted.
 //
 // The errors are those of ctx, of etcd (wrapped) and of options that make no
 // sense. A nil context or client panics.
@@ -89,7 +89,7 @@ func create(ctx, life context.Context, c *clientv3.Client, o options, last *atom
 		var granted *clientv3.LeaseGrantResponse
 		var sent time.Duration
 		grant := func(ctx context.Context) (err error) {
-			if err = request.CheckClient(c); err == nil { // which would try a hundred times
+			if err = request.CheckClient(c); err == nil { // a closed client would retry a hundred times
 				sent = o.now()
 				granted, err = c.Grant(ctx, seconds)
 			}
@@ -112,7 +112,7 @@ func create(ctx, life context.Context, c *clientv3.Client, o options, last *atom
 		}
 		if o.now() < sent+ttl-margin {
 			s := start(c, granted.ID, ttl, margin, sent, o)
-			_ = s.link.Observe(granted.ResponseHeader, 0) // which can be no news yet
+			_ = s.link.Observe(granted.ResponseHeader, 0) // the first header is always accepted
 			return s, nil
 		}
 	}
@@ -142,7 +142,7 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	s.link = link.New(owner{s}, s.logger)
 	s.closing <- false
-	s.tellEnd()
+	s.reportEnd()
 	s.endWithClient()
 	s.mu.Lock()
 	s.watchdog = time.AfterFunc(s.deadline-s.now(), s.guard)
@@ -162,7 +162,7 @@ func (s *Session) Lease() clientv3.LeaseID { return s.lease }
 func (s *Session) TTL() time.Duration { return s.ttl }
 
 // Deadline returns the instant until which this process may trust the lease
-// without further news. Renewals move it on. It is an estimate in terms of
+// without another answer. Renewals move it on. It is an estimate in terms of
 // time.Now; what decides is Err.
 func (s *Session) Deadline() time.Time {
 	s.mu.Lock()
@@ -246,7 +246,7 @@ func (s *Session) Close(ctx context.Context) error {
 	defer stop()
 	ctx, cancel := request.Grace(ctx)
 	defer cancel()
-	_ = s.Err() // a loss that nobody has looked at yet stays a loss
+	_ = s.Err() // a loss that has not been noticed yet stays a loss
 	s.mu.Lock() // no goroutine is started after this
 	s.end(ErrClosed)
 	s.mu.Unlock()

@@ -202,7 +202,7 @@ func (q *Queue) next(late bool) *sending {
 	} else {
 		q.timer.Stop()
 	}
-	// What creates a key reads who is in line, and so comes after what removes one.
+	// A transaction that creates a key may read the line, so it comes after those that remove keys.
 	slices.SortStableFunc(carry, func(a, b *pending) int { return min(len(a.folder), 1) - min(len(b.folder), 1) })
 	return q.begin(carry)
 }

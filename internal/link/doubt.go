@@ -71,7 +71,7 @@ func (e *Epoch) take() (doubts []doubt, arrivals int) {
 // the next one.
 //
 // While etcd refuses to begin an epoch, new doubts count as abandoned, so their number is limited. Keys that are left
-// because of a missing permission do not count: perhaps somebody has to grant it first.
+// because of a missing permission do not count: perhaps it will be granted.
 func (e *Epoch) resolve(ctx context.Context) {
 	refusals := 0 // in a row
 	for doubts, arrivals := e.take(); len(doubts) > 0; doubts, arrivals = e.take() {
@@ -193,7 +193,7 @@ func (e *Epoch) observe(ctx context.Context, doubts []doubt, counted int, pause 
 	e.arrivals += counted
 }
 
-// look removes those keys that exist. It writes only if there are any. What fails is done at the next look.
+// look removes the keys of doubts that exist. It writes only if there are any. What fails is done at the next look.
 func (e *Epoch) look(ctx context.Context, doubts []doubt) {
 	reads := make([]clientv3.Op, len(doubts))
 	for i, d := range doubts {

@@ -81,7 +81,7 @@ func (e *Epoch) Read() clientv3.Op { return clientv3.OpGet(e.key) }
 
 // Moved takes in the answer to Read, which was given after a transaction had been refused that was sent at the
 // epoch before or a later one. It reports whether another attempt makes sense, since the epoch is not
-// the one before any more. It makes a request only if somebody else has deleted the key: that must not bring back
+// the one before any more. It makes a request only if another user has deleted the key: that must not bring back
 // the first epoch.
 func (e *Epoch) Moved(ctx context.Context, before int64, answer *etcdserverpb.RangeResponse) (bool, error) {
 	found := revisionOf(answer)

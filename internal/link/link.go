@@ -58,7 +58,7 @@ type Link struct {
 
 	history history
 	queue   *coalesce.Queue
-	turns   chan struct{} // has room for those of InTurn
+	turns   chan struct{} // has room for the callers of InTurn
 
 	mu         sync.Mutex
 	slots      map[string][]bool     // by prefix: the numbers that are taken
@@ -68,7 +68,7 @@ type Link struct {
 	abandoned  int                   // what callers have given up and is unfinished
 	room       chan struct{}         // closed when there is room for more; nil if there is
 	gatherings map[string]*gathering // the last one of each key, until it is answered
-	kept       []*Watch              // that nobody uses at the moment, the oldest first
+	kept       []*Watch              // unused at the moment, the oldest first
 	expiry     *time.Timer           // of the oldest of those; nil until there has been one
 	keeps      bool                  // a watch keeps their stream open
 }
@@ -121,7 +121,7 @@ func (s sender) Go(f func()) (started bool) {
 
 func (s sender) Abandoned(n int) { s.link.countLocked(n) }
 
-// Send makes one request, and takes in what its answer tells of the cluster.
+// Send makes one request, and compares the header of its answer with the history of the cluster.
 func (s sender) Send(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	minRevision := s.link.history.known()
 	answer, err := s.link.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
@@ -158,8 +158,8 @@ func (l *Link) call(ctx context.Context, try func(limit time.Duration) (timedOut
 		if err := request.AwaitConnection(ctx, l.ctx, l.client); err != nil {
 			return true, request.Unsent(err)
 		}
-		// Judged here, since the error of the call may tell why ctx ended, which may be the loss of
-		// another session.
+		// The error of the call may have ctx's cause, which may be the loss of another session. So each attempt is
+		// judged.
 		if timedOut, err = try(limit); request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
 			l.session.Lose(err)
 		}

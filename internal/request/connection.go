@@ -29,7 +29,7 @@ func (e explained) Unwrap() error { return e.error }
 
 // Explain adds to err, once, what is wrong with c's connection, such as a certificate that is not trusted, if err
 // says that a context has ended. Requests of etcd's client wait for a connection, so
-// their own errors do not tell. The addition is text only. No request is made. Calls of this module add it
+// their own errors do not say that. The addition is text only. No request is made. Calls of this module add it
 // themselves.
 func Explain(c *clientv3.Client, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) || errors.As(err, new(explained)) {
@@ -64,7 +64,7 @@ func AwaitConnection(ctx, life context.Context, c *clientv3.Client) error {
 	}
 }
 
-// Connected reports whether a request of c may be under way.
+// Connected reports whether a request of c may be in flight.
 func Connected(c *clientv3.Client) bool {
 	conn := c.ActiveConnection()
 	return conn == nil || conn.GetState() == connectivity.Ready

@@ -16,7 +16,7 @@ var (
 	ErrClosed = errors.New("etcdlock: session closed")
 )
 
-// effect is what is known of a request that failed where its error alone does not tell.
+// effect is what is known about a failed request beyond its error.
 type effect int
 
 const (
@@ -32,7 +32,7 @@ type known struct {
 
 func (k known) Unwrap() error { return k.error }
 
-// effectOf returns 0 if the error alone tells.
+// effectOf returns 0 if nothing more is known.
 func effectOf(err error) effect {
 	var k known
 	if errors.As(err, &k) {
@@ -47,10 +47,10 @@ func Unsent(err error) error { return known{err, unsent} }
 // Unsure is err as that of a request that may have taken effect, or may yet, whatever err says.
 func Unsure(err error) error { return known{err, unsure} }
 
-// InFlight is err as that of a request whose outcome will be reported to somebody else than its caller.
+// InFlight is err as that of a request whose outcome will not be reported to its caller.
 func InFlight(err error) error { return known{err, inFlight} }
 
-// IsInFlight reports whether err is that of a request whose outcome will be reported to somebody else.
+// IsInFlight reports whether err is that of a request whose outcome will not be reported to its caller.
 func IsInFlight(err error) bool { return effectOf(err) == inFlight }
 
 // Doubtful reports whether a write that failed with err may nevertheless have
@@ -82,7 +82,7 @@ func Doubtful(err error) bool {
 	return true
 }
 
-// Refused reports whether there has been an answer that will not change, so that nothing is under way any
+// Refused reports whether there has been an answer that will not change, so that nothing is in flight any
 // more. That does not say whether anything was applied.
 func Refused(err error) bool {
 	return err != nil && !Passing(err) && (!Doubtful(err) || codeOf(err) == codes.ResourceExhausted)
@@ -100,7 +100,7 @@ func Passing(err error) bool {
 		// Somebody changed users or roles at the same time.
 		return IsAnswer(err, rpctypes.ErrAuthOldRevision)
 	case codes.Unknown:
-		// During a change of leader: a proposal that raft dropped, a lease that nobody looked after.
+		// During a change of leader: a proposal that raft dropped, a lease without a primary lessor.
 		return IsAnswer(err, errProposalDropped) || IsAnswer(err, errNoPrimaryLessor)
 	case codes.Canceled:
 		// The context of the attempt was not over, so it is the server that
@@ -123,7 +123,7 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// Ended returns that ctx is over and, where that tells more, what stood in the way. If ctx is not over, it returns
+// Ended returns the error of ctx, with its cause and the last answer where they say more. If ctx is not over, it returns
 // last.
 func Ended(ctx context.Context, last error) error {
 	err := ctx.Err()
