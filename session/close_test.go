@@ -58,87 +58,6 @@ func TestConcurrentClosesRevokeOnceAndAllWait(t *testing.T) {
 	})
 }
 
-// R7
-func TestCloseAfterLossIsNil(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnRenew, f.OnRevoke = lost, lost
-		s := open(t, f)
-		<-s.Done()
-		start := time.Now()
-		require.NoError(t, s.Close(context.Background()))
-		require.Zero(t, time.Since(start))
-		require.ErrorIs(t, s.Err(), session.ErrLost)
-		require.Empty(t, f.RevocationTimes())
-	})
-}
-
-func TestCloseOfAnUnknownLeaseIsNil(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		f.Set(func(f *fake) { clear(f.Alive) })
-		require.NoError(t, s.Close(context.Background()))
-	})
-}
-
-func TestCloseReturnsWithItsContextAndCanBeRepeated(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnRevoke = lost
-		s := open(t, f)
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		start := time.Now()
-		err := s.Close(ctx)
-		require.Equal(t, 20*time.Second, time.Since(start))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NotErrorIs(t, err, context.Canceled, "nobody cancelled")
-		require.ErrorIs(t, s.Err(), session.ErrClosed)
-		require.Empty(t, f.RenewalTimes(), "so that the server drops the lease by itself")
-
-		f.Set(func(f *fake) { f.OnRevoke, f.Alive[s.Lease()] = nil, time.Now().Add(time.Hour) })
-		require.NoError(t, s.Close(context.Background()))
-		require.Zero(t, f.LeaseCount())
-	})
-}
-
-func TestCloseWithinAnotherClosesContext(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnRevoke = lost
-		s := open(t, f)
-		long, cancelLong := context.WithTimeout(context.Background(), time.Minute)
-		defer cancelLong()
-		var first sync.WaitGroup
-		first.Go(func() { _ = s.Close(long) })
-		synctest.Wait()
-		short, cancelShort := context.WithTimeout(context.Background(), time.Second)
-		defer cancelShort()
-		start := time.Now()
-		require.ErrorIs(t, s.Close(short), context.DeadlineExceeded)
-		require.Equal(t, time.Second, time.Since(start))
-		first.Wait()
-	})
-}
-
-func TestCloseWithCancelledContextStillRevokes(t *testing.T) {
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	t.Run("if the server answers", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			f.OnRevoke = late(200 * time.Millisecond)
-			require.NoError(t, open(t, f).Close(over))
-			require.Zero(t, f.LeaseCount())
-		})
-	})
-	t.Run("but not for long", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			f.OnRevoke = lost
-			s := open(t, f)
-			start := time.Now()
-			require.ErrorIs(t, s.Close(over), context.Canceled)
-			require.Equal(t, 250*time.Millisecond, time.Since(start))
-		})
-	})
-}
-
 func TestCloseTriesAgainAndReturnsRefusals(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnRevoke = refused(rpctypes.ErrNoLeader)
@@ -219,4 +138,61 @@ func TestNothingIsRenewedAfterClose(t *testing.T) {
 			})
 		}
 	})
+}
+
+// R7
+func TestCloseWithoutALeaseIsNil(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		f.Set(func(f *fake) { clear(f.Alive) })
+		require.NoError(t, s.Close(context.Background()), "unknown to etcd")
+
+		f.Set(func(f *fake) { f.OnRenew, f.OnRevoke = lost, lost })
+		s = open(t, f)
+		<-s.Done()
+		start, revocations := time.Now(), f.RevocationTimes()
+		require.NoError(t, s.Close(context.Background()), "lost")
+		require.Zero(t, time.Since(start))
+		require.ErrorIs(t, s.Err(), session.ErrLost)
+		require.Equal(t, revocations, f.RevocationTimes())
+	})
+}
+
+// Etcd gets a quarter of a second even if the context is over, and 10 s if it has no deadline.
+func TestCloseReturnsWithItsContextAndCanBeRepeated(t *testing.T) {
+	for wait, caller := range map[time.Duration]func() (context.Context, context.CancelFunc){
+		20 * time.Second: func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), 20*time.Second)
+		},
+		10 * time.Second:       func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) },
+		250 * time.Millisecond: func() (context.Context, context.CancelFunc) { return context.WithTimeout(context.Background(), -1) },
+	} {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			f.OnRevoke = lost
+			s := open(t, f)
+			ctx, cancel := caller()
+			defer cancel()
+			var others sync.WaitGroup
+			others.Go(func() { // does not keep this one waiting
+				long, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				_ = s.Close(long)
+			})
+			synctest.Wait()
+			start := time.Now()
+			err := s.Close(ctx)
+			require.Equal(t, wait, time.Since(start))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NotErrorIs(t, err, context.Canceled, "nothing was cancelled")
+			require.ErrorIs(t, s.Err(), session.ErrClosed)
+			require.Empty(t, f.RenewalTimes(), "so that the server drops the lease by itself")
+			others.Wait()
+
+			f.Set(func(f *fake) { f.OnRevoke, f.Alive[s.Lease()] = late(200*time.Millisecond), time.Now().Add(time.Hour) })
+			over, cancel := context.WithCancel(context.Background())
+			cancel()
+			require.NoError(t, s.Close(over))
+			require.Zero(t, f.LeaseCount())
+		})
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,91 +30,29 @@ func start() (*embedtest.Cluster, *clientv3.Client, func()) {
 	return cluster, client, func() { _ = client.Close(); _ = cluster.Close() }
 }
 
-// A service tells where it can be found for as long as it lives, be it on one session or on a
-// Keeper's.
+// A service registers its address for as long as its session lives, be it of its own or a Keeper's.
 func ExampleSource() {
 	_, client, stop := start()
 	defer stop()
 	ctx := context.Background()
-	register := func(source session.Source, name string) (*session.Session, error) {
+	register := func(source session.Source) error {
 		s, err := source.Session(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		_, err = s.Client().Put(ctx, "services/"+name, "10.0.0.7", clientv3.WithLease(s.Lease()))
-		return s, err
+		_, err = s.Client().Put(ctx, "services/mail", "10.0.0.7", clientv3.WithLease(s.Lease()))
+		return err
 	}
-
-	one, err := session.New(ctx, client)
+	s, err := session.New(ctx, client, session.WithLogger(slog.Default()))
 	if err != nil {
 		log.Fatal(err)
 	}
-	keeper := session.Keep(client)
-	defer keeper.Close(ctx)
-	for name, source := range map[string]session.Source{"billing": one, "mail": keeper} {
-		if _, err := register(source, name); err != nil {
-			log.Fatal(err)
-		}
-	}
-	_ = one.Close(ctx)
-	_, err = register(one, "billing")
-	fmt.Println(errors.Is(err, session.ErrClosed))
-
-	found, err := client.Get(ctx, "services/", clientv3.WithPrefix())
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, service := range found.Kvs {
-		fmt.Println(string(service.Key))
-	}
+	fmt.Println(register(s), time.Until(s.Deadline()) > 10*time.Second)
+	_ = s.Close(ctx)
+	fmt.Println(context.Cause(s.Context()), errors.Is(register(s), session.ErrClosed))
 	// Output:
-	// true
-	// services/mail
-}
-
-// What needs the session ends with it.
-func ExampleSession_Context() {
-	_, client, stop := start()
-	defer stop()
-	ctx := context.Background()
-	s, err := session.New(ctx, client)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer s.Close(ctx)
-
-	stopped := make(chan error)
-	go func(ctx context.Context) {
-		<-ctx.Done() // work until then
-		stopped <- context.Cause(ctx)
-	}(s.Context())
-
-	if _, err := client.Revoke(ctx, s.Lease()); err != nil { // an operator's mistake
-		log.Fatal(err)
-	}
-	_ = s.Renew(ctx)                                   // or the next renewal
-	fmt.Println(errors.Is(<-stopped, session.ErrLost)) // the cause says more
-	// Output: true
-}
-
-// Before a step that takes time there is a look at how long the lease can be trusted.
-func ExampleSession_Deadline() {
-	_, client, stop := start()
-	defer stop()
-	ctx := context.Background()
-	s, err := session.New(ctx, client, session.WithTTL(time.Hour), session.WithMargin(time.Minute))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer s.Close(ctx)
-
-	if time.Until(s.Deadline()) < 10*time.Minute {
-		if err := s.Renew(ctx); err != nil {
-			log.Fatal(err)
-		}
-	}
-	fmt.Println(time.Until(s.Deadline()).Round(time.Minute))
-	// Output: 59m0s
+	// <nil> true
+	// etcdlock: session closed true
 }
 
 // The network fails: when does a process know that its locks are lost? In virtual time the answer
@@ -178,29 +115,6 @@ func ExampleWithOnChange() {
 	// start nothing new
 	// stop
 	// true true
-}
-
-// Only what is wrong is logged.
-func ExampleWithLogger() {
-	_, client, stop := start()
-	defer stop()
-	ctx := context.Background()
-	withoutDetails := &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.LevelKey || a.Key == slog.MessageKey {
-			return a
-		}
-		return slog.Attr{}
-	}}
-	s, err := session.New(ctx, client, session.WithLogger(slog.New(slog.NewTextHandler(os.Stdout, withoutDetails))))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if _, err := client.Revoke(ctx, s.Lease()); err != nil {
-		log.Fatal(err)
-	}
-	_ = s.Renew(ctx)
-	_ = s.Close(ctx)
-	// Output: level=ERROR msg="session lost"
 }
 
 // Etcd is busy for a moment.

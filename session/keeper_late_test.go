@@ -38,27 +38,6 @@ func TestLeaseThatComesTooLateForItsCallerServesTheNext(t *testing.T) {
 	})
 }
 
-func TestLeaseThatComesTooLateForManyAtATimeServesTheNext(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = late(300 * time.Millisecond)
-		k := keep(t, f)
-		var callers sync.WaitGroup
-		for range 20 {
-			callers.Go(func() {
-				if _, err := ask(k, 200*time.Millisecond); err == nil {
-					t.Error("a session before its lease")
-				}
-			})
-		}
-		callers.Wait()
-		time.Sleep(100 * time.Millisecond)
-		synctest.Wait()
-		_, err := ask(k, time.Nanosecond)
-		require.NoError(t, err)
-		require.Len(t, f.GrantTimes(), 1)
-	})
-}
-
 // H1: the lease began when the request left, however late the caller came that uses it.
 func TestLeaseThatCameLateIsTrustedFromBeforeItsRequest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {

@@ -37,51 +37,6 @@ func TestKeeperCreatesItsSessionWhenFirstNeeded(t *testing.T) {
 	})
 }
 
-// H11, promise 12
-func TestKeeperReplacesALostSessionAndTheOldOneStaysLost(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		k := keep(t, f)
-		old, err := k.Session(context.Background())
-		require.NoError(t, err)
-		f.Set(func(f *fake) { f.OnRenew = lost })
-		<-old.Done()
-		f.Set(func(f *fake) { f.OnRenew = nil })
-
-		next, err := k.Session(context.Background())
-		require.NoError(t, err)
-		require.NotEqual(t, old.Lease(), next.Lease())
-		time.Sleep(time.Minute)
-		require.NoError(t, next.Err())
-		require.ErrorIs(t, old.Err(), session.ErrLost)
-	})
-}
-
-// H8, H11
-func TestKeeperSeesTheLossThatNoTimerHasTold(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		now, suspend := suspendable()
-		k := keep(t, f, session.WithClock(now))
-		old, err := k.Session(context.Background())
-		require.NoError(t, err)
-		suspend(time.Minute)
-		next, err := k.Session(context.Background())
-		require.NoError(t, err)
-		require.NotSame(t, old, next)
-	})
-}
-
-func TestKeeperReplacesASessionThatWasClosed(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		k := keep(t, f)
-		first, err := k.Session(context.Background())
-		require.NoError(t, err)
-		require.NoError(t, first.Close(context.Background()))
-		next, err := k.Session(context.Background())
-		require.NoError(t, err)
-		require.NoError(t, next.Err())
-	})
-}
-
 func TestKeepersCallersShareOneCreation(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnGrant = late(500 * time.Millisecond)
@@ -129,23 +84,6 @@ func TestCallerOfAKeeperThatGivesUpDoesNotFailTheOthers(t *testing.T) {
 	})
 }
 
-func TestWaitingForAKeeperEndsWithTheCallersContext(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = lost
-		k := keep(t, f)
-		var creator sync.WaitGroup
-		creator.Go(func() { _, _ = k.Session(context.Background()) })
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		start := time.Now()
-		_, err := k.Session(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, time.Second, time.Since(start))
-		creator.Wait()
-	})
-}
-
 // R8: the default time-out includes waiting for others to fail.
 func TestKeepersCallersDoNotWaitOneAfterTheOther(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
@@ -189,17 +127,12 @@ func TestClosedKeeperHasNoSessions(t *testing.T) {
 		require.Zero(t, f.LeaseCount())
 		_, err = k.Session(context.Background())
 		require.ErrorIs(t, err, session.ErrClosed)
-		require.Len(t, f.GrantTimes(), 1)
-	})
-}
 
-func TestKeeperClosedBeforeUseMakesNoRequest(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		k := keep(t, f)
-		require.NoError(t, k.Close(context.Background()))
-		_, err := k.Session(context.Background())
+		unused := keep(t, f)
+		require.NoError(t, unused.Close(context.Background()))
+		_, err = unused.Session(context.Background())
 		require.ErrorIs(t, err, session.ErrClosed)
-		require.Empty(t, f.GrantTimes())
+		require.Len(t, f.GrantTimes(), 1)
 	})
 }
 
@@ -229,4 +162,36 @@ func TestSessionIsItsOwnSource(t *testing.T) {
 		_, err = source.Session(context.Background())
 		require.ErrorIs(t, err, session.ErrClosed)
 	})
+}
+
+// H8, H11, promise 12
+func TestKeeperReplacesASessionThatHasEndedAndTheOldOneStaysSo(t *testing.T) {
+	for name, test := range map[string]struct {
+		end func(f *fake, s *session.Session, suspend func(time.Duration))
+		err error
+	}{
+		"lost": {func(f *fake, s *session.Session, _ func(time.Duration)) {
+			f.Set(func(f *fake) { f.OnRenew = lost })
+			<-s.Done()
+			f.Set(func(f *fake) { f.OnRenew = nil })
+		}, session.ErrLost},
+		"lost, before a timer fires": {func(_ *fake, _ *session.Session, suspend func(time.Duration)) { suspend(time.Minute) }, session.ErrLost},
+		"closed":                     {func(_ *fake, s *session.Session, _ func(time.Duration)) { _ = s.Close(context.Background()) }, session.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				now, suspend := suspendable()
+				k := keep(t, f, session.WithClock(now))
+				old, err := k.Session(context.Background())
+				require.NoError(t, err)
+				test.end(f, old, suspend)
+				next, err := k.Session(context.Background())
+				require.NoError(t, err)
+				require.NotEqual(t, old.Lease(), next.Lease())
+				time.Sleep(time.Minute)
+				require.NoError(t, next.Err())
+				require.ErrorIs(t, old.Err(), test.err)
+			})
+		})
+	}
 }

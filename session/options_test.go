@@ -15,70 +15,12 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-func TestTTLIsRoundedUpToWholeSeconds(t *testing.T) {
-	for asked, granted := range map[time.Duration]time.Duration{
-		time.Nanosecond:         time.Second,
-		time.Second:             time.Second,
-		time.Second + 1:         2 * time.Second,
-		1500 * time.Millisecond: 2 * time.Second,
-		15 * time.Second:        15 * time.Second,
-	} {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			require.Equal(t, granted, open(t, f, session.WithTTL(asked)).TTL())
-		})
-	}
-}
-
-func TestDefaults(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		start := time.Now()
-		s := open(t, f)
-		require.Equal(t, 15*time.Second, s.TTL())
-		require.Equal(t, start.Add(13500*time.Millisecond), s.Deadline())
-	})
-}
-
 func TestLongestTTLDoesNotOverflow(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnGrant = refused(rpctypes.ErrLeaseTTLTooLarge)
 		_, err := session.New(context.Background(), f.Client(), session.WithTTL(math.MaxInt64))
 		require.ErrorIs(t, err, rpctypes.ErrLeaseTTLTooLarge, "not one about a TTL below zero")
 	})
-}
-
-func TestTTLThatIsNotPositiveIsRefusedWithoutARequest(t *testing.T) {
-	for _, ttl := range []time.Duration{0, -1, math.MinInt64} {
-		f := newFake()
-		_, err := session.New(context.Background(), f.Client(), session.WithTTL(ttl))
-		require.ErrorContains(t, err, "TTL must be positive")
-		require.Empty(t, f.GrantTimes())
-	}
-}
-
-func TestMarginMovesTheDeadline(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		start := time.Now()
-		s := open(t, f, session.WithTTL(10*time.Second), session.WithMargin(4*time.Second))
-		require.Equal(t, start.Add(6*time.Second), s.Deadline())
-	})
-}
-
-func TestDefaultMarginIsAtLeast200Milliseconds(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		start := time.Now()
-		require.Equal(t, start.Add(800*time.Millisecond), open(t, f, session.WithTTL(time.Second)).Deadline())
-	})
-}
-
-func TestMarginThatMakesNoSenseIsRefusedAndLeavesNoLease(t *testing.T) {
-	for _, margin := range []time.Duration{0, -time.Second, 5 * time.Second, time.Hour} {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			_, err := session.New(context.Background(), f.Client(),
-				session.WithTTL(10*time.Second), session.WithMargin(margin))
-			require.ErrorContains(t, err, "margin")
-			require.Zero(t, f.LeaseCount())
-		})
-	}
 }
 
 func TestTheClockIsTheCallersOrTheDefault(t *testing.T) {
@@ -135,30 +77,6 @@ func TestZeroValuesPanic(t *testing.T) {
 	require.PanicsWithValue(t, "session: a Session is made with New", func() { _ = new(session.Session).Close(ctx) })
 }
 
-// R8: no member answers, and the caller set no limit.
-func TestNewGivesUpByItself(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = lost
-		start := time.Now()
-		_, err := session.New(context.Background(), f.Client())
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, 10*time.Second, time.Since(start))
-	})
-}
-
-// R8
-func TestNewGivesUpWithItsContext(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = lost
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		start := time.Now()
-		_, err := session.New(ctx, f.Client())
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, time.Minute, time.Since(start), "more than the default")
-	})
-}
-
 func TestNewsContextBoundsTheCreationOnly(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -171,16 +89,63 @@ func TestNewsContextBoundsTheCreationOnly(t *testing.T) {
 	})
 }
 
-func TestNewReturnsEtcdsRefusalAtOnce(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = refused(rpctypes.ErrPermissionDenied)
-		_, err := session.New(context.Background(), f.Client())
-		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
-		require.Len(t, f.GrantTimes(), 1)
-	})
+func TestTTLAndMarginDecideTheDeadline(t *testing.T) {
+	for _, test := range []struct {
+		options []session.Option
+		ttl     time.Duration
+		trusted time.Duration
+	}{
+		{nil, 15 * time.Second, 13500 * time.Millisecond},
+		{[]session.Option{session.WithTTL(time.Nanosecond)}, time.Second, 800 * time.Millisecond}, // the margin is 200 ms at least
+		{[]session.Option{session.WithTTL(time.Second)}, time.Second, 800 * time.Millisecond},
+		{[]session.Option{session.WithTTL(time.Second + 1)}, 2 * time.Second, 1800 * time.Millisecond},
+		{[]session.Option{session.WithTTL(10 * time.Second), session.WithMargin(4 * time.Second)}, 10 * time.Second, 6 * time.Second},
+	} {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			start := time.Now()
+			s := open(t, f, test.options...)
+			require.Equal(t, test.ttl, s.TTL())
+			require.Equal(t, start.Add(test.trusted), s.Deadline())
+		})
+	}
 }
 
-func TestNewTriesAgain(t *testing.T) {
+func TestTTLAndMarginThatMakeNoSenseAreRefusedAndLeaveNoLease(t *testing.T) {
+	refuse := func(t *testing.T, says string, options ...session.Option) {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			_, err := session.New(context.Background(), f.Client(), options...)
+			require.ErrorContains(t, err, says)
+			require.Zero(t, f.LeaseCount())
+		})
+	}
+	for _, ttl := range []time.Duration{0, -1, math.MinInt64} {
+		refuse(t, "TTL must be positive", session.WithTTL(ttl))
+	}
+	for _, margin := range []time.Duration{0, -time.Second, 5 * time.Second, time.Hour} {
+		refuse(t, "margin", session.WithTTL(10*time.Second), session.WithMargin(margin))
+	}
+}
+
+// R8: no member answers, whether or not the caller has set a limit.
+func TestNewGivesUpWithItsContextOrByItself(t *testing.T) {
+	for _, limit := range []time.Duration{0, time.Minute} {
+		inVirtualTime(t, func(t *testing.T, f *fake) {
+			f.OnGrant = lost
+			ctx, wait := context.Background(), 10*time.Second
+			if limit > 0 {
+				limited, cancel := context.WithTimeout(ctx, limit)
+				defer cancel()
+				ctx, wait = limited, limit
+			}
+			start := time.Now()
+			_, err := session.New(ctx, f.Client())
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, wait, time.Since(start))
+		})
+	}
+}
+
+func TestNewTriesAgainAndReturnsEtcdsRefusalAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnGrant = refused(rpctypes.ErrTooManyRequests)
 		heal := time.AfterFunc(3*time.Second, func() { f.Set(func(f *fake) { f.OnGrant = nil }) })
@@ -188,5 +153,11 @@ func TestNewTriesAgain(t *testing.T) {
 		s := open(t, f)
 		require.NoError(t, s.Err())
 		require.Equal(t, f.Client().Lease, s.Client().Lease)
+
+		f.Set(func(f *fake) { f.OnGrant = refused(rpctypes.ErrPermissionDenied) })
+		before := len(f.GrantTimes())
+		_, err := session.New(context.Background(), f.Client())
+		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+		require.Len(t, f.GrantTimes(), before+1)
 	})
 }

@@ -1,11 +1,9 @@
 package session_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -160,16 +158,6 @@ func TestALeaseThatIsOverWhenItsGrantIsAnsweredIsNotOffered(t *testing.T) {
 	})
 }
 
-func TestWhereNoLeaseComesInTimeThereIsNoSession(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = late(2500 * time.Millisecond)
-		start := time.Now()
-		_, err := session.New(context.Background(), f.Client(), session.WithTTL(2*time.Second), session.WithMonotonicClock())
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, 10*time.Second, time.Since(start))
-	})
-}
-
 // H4: no answer for 4 s right after the grant, with a TTL of 60 s.
 func TestSessionSurvivesSilenceRightAfterTheGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
@@ -299,47 +287,6 @@ func TestStatesHaveNames(t *testing.T) {
 	}
 }
 
-// H6: an operator revokes the lease.
-func TestUnknownLeaseEndsTheSessionAtTheNextRenewal(t *testing.T) {
-	t.Run("periodic", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			start := time.Now()
-			s := open(t, f, session.WithTTL(15*time.Second))
-			f.Set(func(f *fake) { clear(f.Alive) })
-			<-s.Done()
-			require.Equal(t, 5*time.Second, time.Since(start))
-			require.ErrorIs(t, s.Err(), session.ErrLost)
-			require.ErrorIs(t, s.Err(), rpctypes.ErrLeaseNotFound)
-			time.Sleep(time.Minute)
-			require.Len(t, f.RenewalTimes(), 1, "a lost session is not renewed")
-		})
-	})
-	t.Run("asked for", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			s := open(t, f)
-			f.Set(func(f *fake) { clear(f.Alive) })
-			require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
-			require.True(t, ended(s))
-		})
-	})
-	t.Run("any request", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			s := open(t, f)
-			err := s.Link().Call(context.Background(), func(context.Context) error { return rpctypes.ErrLeaseNotFound })
-			require.ErrorIs(t, err, session.ErrLost)
-			require.True(t, ended(s))
-		})
-	})
-	t.Run("a TTL of zero", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			s := open(t, f)
-			f.Set(func(f *fake) { f.Granted = 0 })
-			require.ErrorIs(t, s.Renew(context.Background()), rpctypes.ErrLeaseNotFound)
-			require.ErrorIs(t, s.Err(), session.ErrLost)
-		})
-	})
-}
-
 // suspendable is a clock that can jump, as that of a suspended machine does: the
 // timers have not seen it.
 func suspendable() (now func() time.Duration, suspend func(time.Duration)) {
@@ -466,19 +413,6 @@ func TestTheServersTTLCounts(t *testing.T) {
 	})
 }
 
-func TestLossIsLoggedOnce(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		var log bytes.Buffer
-		f.OnRenew = lost
-		s := open(t, f, session.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), session.WithLogger(nil))
-		<-s.Done()
-		synctest.Wait()
-		require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("session lost")))
-		require.Contains(t, log.String(), "lease renewal failed")
-		require.Contains(t, log.String(), fmt.Sprintf("lease=%x", s.Lease()))
-	})
-}
-
 // H5: the balancer's turn is shared with the client's other requests, so any attempt may
 // meet the silent endpoint. What helps is that there are many.
 func TestManyAttemptsFitBeforeTheDeadline(t *testing.T) {
@@ -500,22 +434,6 @@ func TestManyAttemptsFitBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// Without a deadline of its context Close would wait for as long as no member answers.
-func TestCloseWithoutADeadlineGivesUp(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		f.Set(func(f *fake) {
-			f.OnRevoke = func(ctx context.Context, _ func() error) error {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-		})
-		start := time.Now()
-		require.ErrorIs(t, s.Close(context.Background()), context.DeadlineExceeded)
-		require.Equal(t, 10*time.Second, time.Since(start))
-	})
-}
-
 func TestAnIdleSessionIsOneGoroutine(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		before := runtime.NumGoroutine()
@@ -525,4 +443,37 @@ func TestAnIdleSessionIsOneGoroutine(t *testing.T) {
 		synctest.Wait()
 		require.LessOrEqual(t, runtime.NumGoroutine(), before+100)
 	})
+}
+
+// H6: an operator revokes the lease.
+func TestAnUnknownLeaseEndsTheSession(t *testing.T) {
+	revoke := func(f *fake) { clear(f.Alive) }
+	for name, test := range map[string]struct {
+		change func(f *fake)
+		notice func(s *session.Session) error
+	}{
+		"periodic renewal": {revoke, func(s *session.Session) error { <-s.Done(); return s.Err() }},
+		"Renew":            {revoke, func(s *session.Session) error { return s.Renew(context.Background()) }},
+		"any request": {revoke, func(s *session.Session) error {
+			return s.Link().Call(context.Background(), func(context.Context) error { return rpctypes.ErrLeaseNotFound })
+		}},
+		"a TTL of zero": {func(f *fake) { f.Granted = 0 }, func(s *session.Session) error { return s.Renew(context.Background()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) {
+				start := time.Now()
+				s := open(t, f, session.WithTTL(15*time.Second))
+				f.Set(test.change)
+				err := test.notice(s)
+				require.LessOrEqual(t, time.Since(start), 5*time.Second)
+				require.True(t, ended(s))
+				require.ErrorIs(t, s.Err(), session.ErrLost)
+				require.ErrorIs(t, s.Err(), rpctypes.ErrLeaseNotFound)
+				require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
+				renewals := f.RenewalTimes()
+				time.Sleep(time.Minute)
+				require.Equal(t, renewals, f.RenewalTimes(), "a lost session is not renewed")
+			})
+		})
+	}
 }

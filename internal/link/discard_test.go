@@ -208,20 +208,6 @@ func TestDiscardAfterKeepsTheKeyForThatTime(t *testing.T) {
 	})
 }
 
-// R2
-func TestDiscardAfterTriesUntilItIsConfirmed(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnTxn = refused(rpctypes.ErrNoLeader)
-		s := open(t, f)
-		s.Link().DiscardAfter(time.Second, "key", f.Create("key", s.Lease()), func() {})
-		time.Sleep(time.Minute)
-		require.Greater(t, len(f.Requests()), 3)
-		f.Set(func(f *fake) { f.OnTxn = nil })
-		time.Sleep(20 * time.Second)
-		require.False(t, f.Exists("key"))
-	})
-}
-
 func TestDiscardAfterEndsWithTheSession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)

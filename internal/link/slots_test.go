@@ -18,20 +18,6 @@ func newSession(tb testing.TB) *session.Session {
 	return s
 }
 
-func TestClaimTakesTheLowestFreeNumberOfItsPrefix(t *testing.T) {
-	s := newSession(t)
-	for n := range 4 {
-		require.Equal(t, n, s.Link().Claim("a"))
-	}
-	require.Equal(t, 0, s.Link().Claim("b"))
-	s.Link().Free("a", 2)
-	s.Link().Free("a", 1)
-	require.Equal(t, 1, s.Link().Claim("a"))
-	require.Equal(t, 2, s.Link().Claim("a"))
-	require.Equal(t, 4, s.Link().Claim("a"))
-	require.Equal(t, 1, s.Link().Claim("b"))
-}
-
 func TestNumbersTakenAtTheSameTimeDiffer(t *testing.T) {
 	s := newSession(t)
 	var mu sync.Mutex
