@@ -40,24 +40,12 @@ const (
 	overdue = 100 * time.Millisecond
 )
 
-// Sender makes the requests of a [Queue].
-type Sender interface {
-	// Context ends when nothing may be sent any more.
-	Context() context.Context
-
-	// Send makes one request.
-	Send(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error)
-
-	// Go runs f in a goroutine, unless the context has ended.
-	Go(f func()) (started bool)
-
-	// Abandoned adds n to the number of attempts in flight that their callers have given up.
-	Abandoned(n int)
-}
-
 // Queue collects transactions while others are in flight. It is safe for concurrent use.
 type Queue struct {
-	sender Sender
+	ctx       context.Context
+	send      func(context.Context, []clientv3.Cmp, []clientv3.Op, []clientv3.Op) (*clientv3.TxnResponse, error)
+	start     func(f func(context.Context)) (started bool)
+	abandoned func(n int)
 
 	mu       sync.Mutex
 	waiting  []*pending
@@ -67,9 +55,16 @@ type Queue struct {
 	timer    *time.Timer // runs while anything waits
 }
 
-// New returns an empty queue.
-func New(sender Sender) *Queue {
-	q := &Queue{sender: sender, limit: carryLimit}
+// New returns an empty queue. Nothing is sent when ctx has ended. Send makes a request of conditions and what is
+// to be done if they hold, and otherwise. Start runs a function in a goroutine, unless ctx has ended. Abandoned adds
+// to the number of attempts in flight that their callers have given up.
+func New(
+	ctx context.Context,
+	send func(context.Context, []clientv3.Cmp, []clientv3.Op, []clientv3.Op) (*clientv3.TxnResponse, error),
+	start func(f func(context.Context)) (started bool),
+	abandoned func(n int),
+) *Queue {
+	q := &Queue{ctx: ctx, send: send, start: start, abandoned: abandoned, limit: carryLimit}
 	q.timer = time.AfterFunc(overdue, func() { q.flush(true) })
 	return q
 }
@@ -161,8 +156,8 @@ func (q *Queue) sendAlone(ctx context.Context, p *pending, limit time.Duration) 
 	if err := ctx.Err(); err != nil {
 		return Outcome{Err: request.Unsent(err)}
 	}
-	o.TimedOut, o.Err = request.Attempt(ctx, q.sender.Context(), limit, func(ctx context.Context) (err error) {
-		o.Answer, err = q.sender.Send(ctx, p.conditions(), p.Then, p.Else)
+	o.TimedOut, o.Err = request.Attempt(ctx, q.ctx, limit, func(ctx context.Context) (err error) {
+		o.Answer, err = q.send(ctx, p.conditions(), p.Then, p.Else)
 		return err
 	})
 	if request.Doubtful(o.Err) {
@@ -174,7 +169,7 @@ func (q *Queue) sendAlone(ctx context.Context, p *pending, limit time.Duration) 
 // flush sends requests for as long as it is time for one. Late says that nothing is to wait any longer.
 func (q *Queue) flush(late bool) {
 	for r := q.next(late); r != nil; r = q.next(false) {
-		q.sender.Go(func() { q.send(r) }) // or else the context has ended, and with it the callers' waits
+		q.start(func(context.Context) { q.sendShared(r) }) // or else the context has ended, and with it the callers' waits
 	}
 }
 
@@ -186,7 +181,7 @@ func (q *Queue) next(late bool) *sending {
 	q.dropOverdue()
 	n := min(len(q.waiting), q.limit)
 	worthIt := len(q.inFlight) == 0 || len(q.inFlight) < requestLimit && (n == q.limit || n >= q.carried)
-	if n == 0 || !late && !worthIt || q.sender.Context().Err() != nil {
+	if n == 0 || !late && !worthIt || q.ctx.Err() != nil {
 		return nil
 	}
 	bytes := 0
@@ -215,30 +210,30 @@ func (q *Queue) begin(carry []*pending) *sending {
 	return r
 }
 
-func (q *Queue) dropOverdue() {
-	for len(q.inFlight) > 0 && time.Since(q.inFlight[0].sent) >= overdue {
-		q.remove(0)
+// drop stops counting r, if it does count.
+func (q *Queue) drop(r *sending) {
+	if i := slices.Index(q.inFlight, r); i >= 0 {
+		q.carried -= len(r.carry)
+		q.inFlight = slices.Delete(q.inFlight, i, i+1)
 	}
 }
 
-func (q *Queue) remove(i int) {
-	q.carried -= len(q.inFlight[i].carry)
-	q.inFlight = slices.Delete(q.inFlight, i, i+1)
+func (q *Queue) dropOverdue() {
+	for len(q.inFlight) > 0 && time.Since(q.inFlight[0].sent) >= overdue {
+		q.drop(q.inFlight[0])
+	}
 }
 
-// answered stops counting r.
 func (q *Queue) answered(r *sending) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if i := slices.Index(q.inFlight, r); i >= 0 {
-		q.remove(i)
-	}
+	q.drop(r)
 }
 
-// send makes the request r, and delivers its outcome to each.
-func (q *Queue) send(r *sending) {
+// sendShared makes the request r, and delivers its outcome to each.
+func (q *Queue) sendShared(r *sending) {
 	var answers []*clientv3.TxnResponse
-	timedOut, err := request.Attempt(context.Background(), q.sender.Context(), request.FirstAttempt, func(ctx context.Context) (err error) {
+	timedOut, err := request.Attempt(context.Background(), q.ctx, request.FirstAttempt, func(ctx context.Context) (err error) {
 		answers, err = q.sendAll(ctx, r.carry)
 		return err
 	})
@@ -264,17 +259,17 @@ func (q *Queue) send(r *sending) {
 // sendAll makes one request, and a second if one of the transactions that were expected to succeed does not.
 func (q *Queue) sendAll(ctx context.Context, carry []*pending) ([]*clientv3.TxnResponse, error) {
 	if p := carry[0]; len(carry) == 1 {
-		answer, err := q.sender.Send(ctx, p.conditions(), p.Then, p.Else)
+		answer, err := q.send(ctx, p.conditions(), p.Then, p.Else)
 		return []*clientv3.TxnResponse{answer}, err
 	}
 	q.mu.Lock()
 	operations := 2 * q.limit
 	q.mu.Unlock()
 	b := combine(carry, operations)
-	answer, err := q.sender.Send(ctx, b.conditions, b.operations, nil)
+	answer, err := q.send(ctx, b.conditions, b.operations, nil)
 	if err == nil && !answer.Succeeded {
 		b = combine(carry, 0)
-		answer, err = q.sender.Send(ctx, b.conditions, b.operations, nil)
+		answer, err = q.send(ctx, b.conditions, b.operations, nil)
 	}
 	if err != nil {
 		return nil, err
@@ -292,10 +287,10 @@ func (q *Queue) deliver(p *pending, o Outcome) {
 	if !abandoned {
 		return
 	}
-	if q.sender.Context().Err() == nil {
+	if q.ctx.Err() == nil {
 		p.Late(o.Answer, o.Err)
 	}
-	q.sender.Abandoned(-1)
+	q.abandoned(-1)
 }
 
 // wait returns the outcome of p, or why nothing waits for it any more.
@@ -305,8 +300,8 @@ func (q *Queue) wait(ctx context.Context, p *pending) Outcome {
 		return p.outcome
 	case <-ctx.Done():
 		return q.giveUp(p, ctx.Err())
-	case <-q.sender.Context().Done():
-		return q.giveUp(p, context.Cause(q.sender.Context()))
+	case <-q.ctx.Done():
+		return q.giveUp(p, context.Cause(q.ctx))
 	}
 }
 
@@ -327,6 +322,6 @@ func (q *Queue) giveUp(p *pending, err error) Outcome {
 		return Outcome{Err: request.Unsure(err), Unanswered: 1}
 	}
 	p.abandoned = true
-	q.sender.Abandoned(1)
+	q.abandoned(1)
 	return Outcome{Err: request.InFlight(err)}
 }

@@ -92,7 +92,7 @@ func (e *Epoch) resolve(ctx context.Context) {
 			refusals = 0
 			e.link.refuse(nil)
 		}
-		e.link.countLocked(counted - arrivals)
+		e.link.countAbandoned(counted - arrivals)
 		if len(doubts) == 0 {
 			continue
 		}

@@ -70,9 +70,7 @@ func (l *Link) ObserveRenewal(header *etcdserverpb.ResponseHeader) {
 	if l.Observe(header, 0) != nil || header.GetRevision() >= known || !l.history.asking.CompareAndSwap(false, true) {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.spawn(func(ctx context.Context) {
+	l.start(func(ctx context.Context) {
 		_, _, _ = l.Commit(ctx, Transaction{Then: []clientv3.Op{clientv3.OpTxn(nil, nil, nil)}})
 		l.history.asking.Store(false)
 	})

@@ -54,9 +54,7 @@ func (l *Link) grant(ctx context.Context, id clientv3.LeaseID, seconds int64) (c
 // does not end the attempts, since its grant may still be under way. They end after about half a minute, or with the
 // session; then the lease expires by itself.
 func (l *Link) RevokeLease(id clientv3.LeaseID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.spawn(func(ctx context.Context) {
+	l.start(func(ctx context.Context) {
 		for pause := time.Second; ; pause *= 2 {
 			_, err := request.Attempt(ctx, ctx, request.FirstAttempt, func(ctx context.Context) error {
 				_, err := l.client.Revoke(ctx, id)

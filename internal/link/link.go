@@ -87,7 +87,7 @@ func New(s Session, logger *slog.Logger) *Link {
 		epochs:     make(map[string]*Epoch),
 		turns:      make(chan struct{}, turnLimit),
 	}
-	l.queue = coalesce.New(sender{l})
+	l.queue = coalesce.New(l.ctx, l.send, l.start, l.countAbandoned)
 	return l
 }
 
@@ -98,8 +98,15 @@ func (l *Link) Wait() {
 	l.running.Wait()
 }
 
-// spawn runs f in a goroutine that Wait waits for, unless the session is over. Its
-// context ends with the session. The caller has locked mu.
+// start runs f in a goroutine that Wait waits for, unless the session is over. Its
+// context ends with the session.
+func (l *Link) start(f func(context.Context)) (started bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.spawn(f)
+}
+
+// spawn is start for a caller that has locked mu.
 func (l *Link) spawn(f func(context.Context)) (started bool) {
 	if l.ctx.Err() != nil {
 		return false
@@ -108,25 +115,12 @@ func (l *Link) spawn(f func(context.Context)) (started bool) {
 	return true
 }
 
-// sender is a link as its queue of transactions knows it.
-type sender struct{ link *Link }
-
-func (s sender) Context() context.Context { return s.link.ctx }
-
-func (s sender) Go(f func()) (started bool) {
-	s.link.mu.Lock()
-	defer s.link.mu.Unlock()
-	return s.link.spawn(func(context.Context) { f() })
-}
-
-func (s sender) Abandoned(n int) { s.link.countLocked(n) }
-
-// Send makes one request, and compares the header of its answer with the history of the cluster.
-func (s sender) Send(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	minRevision := s.link.history.known()
-	answer, err := s.link.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
+// send makes one request, and compares the header of its answer with the history of the cluster.
+func (l *Link) send(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	minRevision := l.history.known()
+	answer, err := l.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
 	if err == nil {
-		err = s.link.Observe(answer.Header, minRevision)
+		err = l.Observe(answer.Header, minRevision)
 	}
 	if err != nil {
 		return nil, err

@@ -106,7 +106,8 @@ func (l *Link) refuse(err error) {
 	}
 }
 
-func (l *Link) countLocked(n int) {
+// countAbandoned is count for a caller that has not locked mu.
+func (l *Link) countAbandoned(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count(n)
@@ -122,19 +123,17 @@ func (l *Link) Discard(key string, revision int64, gone func()) {
 // DiscardAfter is Discard, not before d has passed. If the session ends earlier, the
 // key stays for as long as the lease that it is bound to.
 func (l *Link) DiscardAfter(d time.Duration, key string, revision int64, gone func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.spawn(func(ctx context.Context) {
+	l.start(func(ctx context.Context) {
 		if !request.Sleep(ctx, ctx, d) {
 			return
 		}
 		for pause := request.FirstPause; ; pause = min(2*pause, request.LongPause) {
-			l.countLocked(1)
+			l.countAbandoned(1)
 			_, _, err := l.Commit(ctx, Transaction{
 				If:   []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", revision)},
 				Then: []clientv3.Op{clientv3.OpDelete(key)},
 			})
-			l.countLocked(-1)
+			l.countAbandoned(-1)
 			if ctx.Err() != nil {
 				return
 			}
