@@ -14,11 +14,8 @@ var (
 	unheard       = linktest.Unheard
 	late          = linktest.Late
 	refused       = linktest.Refused
-	deaf          = linktest.Deaf
 	inVirtualTime = linktest.InVirtualTime
 	open          = linktest.Open
-	secondsSince  = linktest.SecondsSince
-	ended         = linktest.Ended
 	startEtcd     = linktest.StartEtcd
 	create        = linktest.NewSession
 	put           = linktest.Put

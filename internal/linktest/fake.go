@@ -24,6 +24,7 @@ import (
 // what it returns is what the client hears.
 type Fate func(ctx context.Context, do func() error) error
 
+// Answered has the server process the request, and its answer arrive.
 func Answered(_ context.Context, do func() error) error { return do() }
 
 // Lost loses the request on its way to the server.
@@ -39,6 +40,7 @@ func Unheard(ctx context.Context, do func() error) error {
 	return ctx.Err()
 }
 
+// Late has the request arrive d later.
 func Late(d time.Duration) Fate {
 	return func(ctx context.Context, do func() error) error {
 		err := do()
@@ -51,6 +53,7 @@ func Late(d time.Duration) Fate {
 	}
 }
 
+// Refused answers err and does nothing.
 func Refused(err error) Fate {
 	return func(context.Context, func() error) error { return err }
 }
@@ -89,6 +92,7 @@ type Etcd struct {
 	Limits   []time.Duration // that the transactions' contexts had
 }
 
+// New returns an empty server.
 func New() *Etcd {
 	return &Etcd{
 		Alive: map[clientv3.LeaseID]time.Time{},
@@ -96,6 +100,7 @@ func New() *Etcd {
 	}
 }
 
+// Client returns a client of the server.
 func (f *Etcd) Client() *clientv3.Client {
 	return &clientv3.Client{Lease: f, KV: clientv3.NewKVFromKVClient(f, nil)}
 }
@@ -119,6 +124,7 @@ func (f *Etcd) meet(ctx context.Context, fate Fate, do func() error) error {
 	})
 }
 
+// Grant implements clientv3.Lease.
 func (f *Etcd) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
 	f.mu.Lock()
 	f.Grants = append(f.Grants, time.Now())
@@ -138,6 +144,7 @@ func (f *Etcd) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantRespon
 	return answer, nil
 }
 
+// KeepAliveOnce implements clientv3.Lease.
 func (f *Etcd) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
 	f.mu.Lock()
 	f.Renewals = append(f.Renewals, time.Now())
@@ -160,6 +167,7 @@ func (f *Etcd) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv
 	return answer, nil
 }
 
+// Revoke implements clientv3.Lease.
 func (f *Etcd) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
 	f.mu.Lock()
 	f.Revocations = append(f.Revocations, time.Now())
@@ -175,6 +183,7 @@ func (f *Etcd) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.Lease
 	return &clientv3.LeaseRevokeResponse{}, err
 }
 
+// Txn implements etcdserverpb.KVClient.
 func (f *Etcd) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.CallOption) (*etcdserverpb.TxnResponse, error) {
 	f.mu.Lock()
 	f.Txns = append(f.Txns, r)
@@ -287,6 +296,7 @@ func (f *Etcd) Create(key string, lease clientv3.LeaseID) int64 {
 	return f.Revision
 }
 
+// Exists reports whether the key is there.
 func (f *Etcd) Exists(key string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -300,24 +310,28 @@ func (f *Etcd) Expiry(id clientv3.LeaseID) time.Time {
 	return f.Alive[id]
 }
 
+// LeaseCount returns how many leases there are.
 func (f *Etcd) LeaseCount() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.Alive)
 }
 
+// RenewalTimes returns when renewals arrived.
 func (f *Etcd) RenewalTimes() []time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.Renewals)
 }
 
+// GrantTimes returns when leases were asked for.
 func (f *Etcd) GrantTimes() []time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.Grants)
 }
 
+// RevocationTimes returns when revocations arrived.
 func (f *Etcd) RevocationTimes() []time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -362,6 +376,7 @@ func SecondsSince(start time.Time, times []time.Time) []float64 {
 	return seconds
 }
 
+// Ended reports whether the session has ended.
 func Ended(s *session.Session) bool {
 	select {
 	case <-s.Done():

@@ -58,10 +58,16 @@ type Log struct {
 	Records []slog.Record
 }
 
+// Enabled implements slog.Handler.
 func (l *Log) Enabled(context.Context, slog.Level) bool { return true }
-func (l *Log) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *Log) WithGroup(string) slog.Handler            { return l }
 
+// WithAttrs implements slog.Handler.
+func (l *Log) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// WithGroup implements slog.Handler.
+func (l *Log) WithGroup(string) slog.Handler { return l }
+
+// Handle implements slog.Handler.
 func (l *Log) Handle(_ context.Context, r slog.Record) error {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
