@@ -118,8 +118,8 @@ func (p past) tickets() []entry {
 	})
 }
 
-// judge says by definition how things stand with me at a revision: whether it is
-// there, and who blocks it.
+// judge returns by definition the state of me at a revision: whether it is there, and which tickets
+// block it.
 func (p past) judge(me entry, at int64) (there bool, blockers []entry) {
 	shared := func(key string) bool { return strings.Split(key, "/")[1][:min(1, len(key)-2)] == "s" }
 	for key, b := range p[at] {

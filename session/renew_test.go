@@ -145,7 +145,7 @@ func TestFirstRenewalDoesNotWaitAfterASlowGrant(t *testing.T) {
 	})
 }
 
-// H3: whoever asks for a session gets one that can be used.
+// H3: every caller gets a session that can be used.
 func TestALeaseThatIsOverWhenItsGrantIsAnsweredIsNotOffered(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnGrant = func(ctx context.Context, do func() error) error {

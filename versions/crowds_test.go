@@ -16,8 +16,8 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Where hundreds wait, each in a session of its own, an owner tells its successor in a mark, which that finds in
-// the event of the owner's end. Those of few sessions ask by name for the few who stood ahead of them.
+// Where hundreds wait, each in its own session, an owner marks its key, and its successor finds the mark in the event
+// of the key's deletion. With few sessions, waiters of one session share their first looks.
 func TestALongQueueIsServedInOrder(t *testing.T) {
 	onEach(t, locks, func(t *testing.T, e *etcd) {
 		for _, sessions := range []int{4, 700} {

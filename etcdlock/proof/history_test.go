@@ -17,8 +17,8 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// history records what clients did and believed, and looks for two who believe in the same
-// lock while it happens.
+// history records what clients did and believed, and reports at once if two believe to hold the same
+// lock.
 type history struct {
 	tb   testing.TB
 	now  func() int64              // in nanoseconds

@@ -159,7 +159,7 @@ func TestARenewalThatShowsLessThanIsKnownMakesTheQuorumTell(t *testing.T) {
 	require.NoError(t, s.Err())
 }
 
-// Who may only use the keys of a lock hears of it too.
+// A user with permission only for the keys of a lock notices it too.
 func TestTheQuorumAnswersWithoutAnyPermission(t *testing.T) {
 	cluster := startEtcd(t, embedtest.WithAuth("secret", embedtest.User{Name: "nobody", Password: "nothing"}))
 	s := create(t, cluster.ClientAs(t, "nobody"), session.WithTTL(time.Hour))
@@ -176,7 +176,7 @@ func TestTheQuorumAnswersWithoutAnyPermission(t *testing.T) {
 	require.ErrorContains(t, s.Err(), "etcd went back from revision ")
 }
 
-// Who hears of a revision past the session.
+// A watch may see a revision that the session has not seen.
 func TestASessionMayBeToldThatItsClusterWentBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)

@@ -104,12 +104,12 @@ func (l *Link) Watch(ctx context.Context, limit time.Duration, name, key string,
 // Stop ends the watch: one message to etcd.
 func (w *Watch) Stop() { w.stop() }
 
-// Keep leaves the watch to whoever is the next to ask the session for one of its name, within a
-// second, and ends it otherwise. Until now is what the caller has heard of; w must not be used any more.
+// Keep leaves the watch to the next caller that wants one of its name, within a second, and ends it
+// otherwise. Until is the revision of the last event that the caller has seen. w must not be used any more.
 //
-// Those who take turns at something contended wait for the same keys again and again, and to end
-// a watch and begin the next costs a client and etcd about as much as a write does; more if there is no other, since
-// the stream ends with its last watch. A session keeps 64, the latest.
+// Waiters that take turns at a lock wait for the same keys again and again. To end a watch and begin the next costs a
+// client and etcd about as much as a write; more if there is no other watch, since the stream ends
+// with its last one. A session keeps the latest 64.
 func (w *Watch) Keep(until int64) {
 	w.From, w.since, w.Kept = max(w.From, until), time.Now(), true
 	l := w.link
