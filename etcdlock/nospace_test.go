@@ -20,16 +20,8 @@ import (
 // refuses whatever puts a key or grants a lease.
 func fillUp(t *testing.T, cluster *embedtest.Cluster) (disarm func()) {
 	t.Helper()
-	server := cluster.Members()[0].Server()
-	_, err := server.Alarm(within(t), &etcdserverpb.AlarmRequest{
-		Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE,
-		MemberID: uint64(server.MemberID()),
-	})
-	require.NoError(t, err)
-	return func() {
-		_, err := cluster.Client(t).AlarmDisarm(within(t), &clientv3.AlarmMember{})
-		require.NoError(t, err)
-	}
+	require.NoError(t, cluster.RaiseAlarm(within(t), etcdserverpb.AlarmType_NOSPACE))
+	return func() { require.NoError(t, cluster.DisarmAlarms(within(t))) }
 }
 
 // countPuts counts the transactions of all clients that put something.
