@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func TestPrintedDiagnosis(t *testing.T) {
@@ -26,4 +28,34 @@ func TestStrictTurnsWarningsIntoFailures(t *testing.T) {
 	require.False(t, d.well(true))
 	d.add(levelFail, "x", "", "y")
 	require.False(t, d.well(false))
+}
+
+func TestDoctorJudgesAMember(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		change func(*clientv3.StatusResponse)
+		level  string
+		says   string
+	}{
+		{func(*clientv3.StatusResponse) {}, "", ""},
+		{func(s *clientv3.StatusResponse) { s.Version = "3.3.9" }, levelFail, "3.4 is needed"},
+		{func(s *clientv3.StatusResponse) { s.Version = "3.4.23" }, levelWarn, "gets no fixes any more"},
+		{func(s *clientv3.StatusResponse) { s.Version = "x" }, levelWarn, "not known"},
+		{func(s *clientv3.StatusResponse) { s.IsLearner = true }, levelWarn, "learner"},
+		{func(s *clientv3.StatusResponse) { s.Leader = 0 }, levelFail, "knows no leader"},
+		{func(s *clientv3.StatusResponse) { s.DbSize = 81 * mib }, levelWarn, "81 of 100 MiB"},
+		{func(s *clientv3.StatusResponse) { s.DbSizeQuota, s.DbSize = 0, 200*mib }, levelWarn, "200 MiB, of which 9 are in use"},
+	} {
+		status := &clientv3.StatusResponse{Version: "3.6.1", Leader: 1, DbSize: 10 * mib, DbSizeInUse: 9 * mib, DbSizeQuota: 100 * mib}
+		c.change(status)
+		d := doctor{}
+		d.member("here", status)
+		if c.level == "" {
+			require.Empty(t, d.findings)
+			continue
+		}
+		require.Len(t, d.findings, 1, c.says)
+		require.Equal(t, c.level, d.findings[0].Level)
+		require.Contains(t, d.findings[0].Text, c.says)
+	}
 }

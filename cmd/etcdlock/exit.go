@@ -68,13 +68,13 @@ func notStarted(err error) error {
 	return &exitError{code: exitOther, err: err}
 }
 
-// message is what to say about err, in one line.
+// message is what to say about err.
 func message(err error) string {
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) && exit.err == nil {
 		return ""
 	}
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := err.Error()
 	switch exitCode(err) {
 	case exitUnavailable:
 		if noSpace(err) {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,12 +15,13 @@ import (
 
 func TestLossEndsTheCommand(t *testing.T) {
 	t.Parallel()
-	r := start(t, "run", name(t), "sh", "-c", "trap 'echo cleaned up; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+	r := start(t, "run", name(t), "sh", "-c", "trap 'echo cleaned up; exit 0' TERM\necho ready; while :; do sleep 0.02; done")
 	r.says("ready")
 	remove(t, name(t))
 	require.Equal(t, 124, r.code())
 	require.Contains(t, r.out.String(), "cleaned up")
-	require.Contains(t, r.errors.String(), "lost")
+	lines := regexp.MustCompile(`(?m)^etcdlock: lost "` + name(t) + `", ending sh -c .* echo ready; .* killing it in 5s: .*$`)
+	require.Len(t, lines.FindAllString(r.errors.String(), -1), 1, "a line, though the command has two")
 }
 
 func TestLossThatOnlyTheReleaseNoticesCounts(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -22,8 +23,11 @@ func execute(args []string) int {
 	return exitCode(err)
 }
 
-// say writes a line for people.
-func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "etcdlock: "+format+"\n", args...) }
+// say writes a line for people. Errors and commands may have line ends, and what others have chosen.
+func say(format string, args ...any) {
+	text := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+	fmt.Fprintln(os.Stderr, "etcdlock: "+printable(text))
+}
 
 func newRoot() *cobra.Command {
 	cobra.EnablePrefixMatching = true // as etcdctl has it

@@ -28,7 +28,7 @@ type format struct {
 
 func (f *format) Set(text string) error {
 	if text == "simple" {
-		text = asTable
+		text = f.allowed[0]
 	}
 	if !slices.Contains(f.allowed, text) {
 		return fmt.Errorf("one of %s", strings.Join(f.allowed, ", "))

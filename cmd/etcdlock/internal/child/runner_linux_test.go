@@ -2,10 +2,14 @@ package child
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -53,6 +57,30 @@ func TestSignalThatComesWithTheStartIsNotMissed(t *testing.T) {
 		}
 		both.Wait()
 	}
+}
+
+func TestCommandOutlivesTheThreadOfTheCaller(t *testing.T) {
+	type begun struct {
+		c      *Child
+		err    error
+		thread int
+	}
+	started := make(chan begun)
+	ready := filepath.Join(t.TempDir(), "ready") // the trap is set
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		c, err := Start(spec("trap 'exit 8' TERM; touch " + ready + "; while :; do sleep 0.01; done"))
+		started <- begun{c, err, syscall.Gettid()}
+	}()
+	b := <-started
+	require.NoError(t, b.err)
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", b.thread))
+		_, trap := os.Stat(ready)
+		return trap == nil && (os.IsNotExist(err) || b.thread == os.Getpid()) // the first thread stays
+	}, 10*time.Second, time.Millisecond)
+	b.c.Signal(syscall.SIGTERM)
+	require.Equal(t, Status{Code: 8}, b.c.Wait())
 }
 
 func TestEndedGroupIsNotSignalled(t *testing.T) {
