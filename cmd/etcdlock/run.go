@@ -84,7 +84,9 @@ func newRun(c *connection) *cobra.Command {
 		Short:   "Run a command under a lock",
 		Long: `Run takes the lock NAME, runs COMMAND and gives the lock back when COMMAND and all processes of its
 group have ended. Flags after NAME are COMMAND's. Without COMMAND it prints the key of the lock and holds
-it until a signal.
+it until a signal. Signals are passed on to the group. A daemon that COMMAND starts keeps the lock, unless it
+leaves the group, as by setsid. On Linux COMMAND dies with etcdlock, even if that is killed; what it has
+started may live on.
 
 When the lock is lost, COMMAND's process group gets SIGTERM, and SIGKILL after --grace. It is dead before
 another owner can have the lock, unless the lock's key or lease was removed by hand. What must not happen
