@@ -64,7 +64,7 @@ type follower struct {
 	queue   *Queue
 	yield   func([]Entry, error) bool
 	stopped bool // by the loop over it
-	denied  bool // the last watch was not created
+	failed  bool // the last watch was not created
 
 	state map[string]Entry // by key
 	at    int64            // revision
@@ -105,14 +105,14 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 	if !tooLong.Stop() {
 		return context.DeadlineExceeded
 	}
-	if err := created.Err(); err != nil && created.CompactRevision == 0 && !f.denied {
+	if err := created.Err(); err != nil && created.CompactRevision == 0 && !f.failed {
 		// It may be the stream's fault: it keeps the token that it was opened with, and
 		// carries no new watches when that has expired. Another one will show.
-		f.denied = true
+		f.failed = true
 		streams.LeaveStream(stream)
 		return errEnded
 	}
-	f.denied = created.Err() != nil
+	f.failed = created.Err() != nil
 	for response := created; ; {
 		if err := response.Err(); !ok || err != nil {
 			if response.CompactRevision > 0 {

@@ -221,7 +221,7 @@ func (t *Ticket) waitForAny(ctx context.Context) error {
 	}
 	end()
 	rest := slices.DeleteFunc(slices.Clone(t.parts), func(p *part) bool { return slices.Contains(chosen, p) })
-	if err := keep(ctx, chosen, rest); err != nil {
+	if err := leaveRest(ctx, chosen, rest); err != nil {
 		return err
 	}
 	t.parts = chosen

@@ -11,7 +11,7 @@ import (
 
 // leave gives up, in one transaction, those of the parts that have not been given up yet.
 func leave(ctx context.Context, parts []*part) error {
-	parts = claim(parts)
+	parts = giveUp(parts)
 	if len(parts) == 0 {
 		return nil
 	}
@@ -27,20 +27,20 @@ func leave(ctx context.Context, parts []*part) error {
 	defer cancel()
 	answer, doubts, err := parts[0].link().Commit(ctx, link.Transaction{
 		If: guardsOf(parts), Then: deletes, Else: readBack,
-		Late: func(answer *clientv3.TxnResponse, err error) { left(parts, answer, err) },
+		Late: func(answer *clientv3.TxnResponse, err error) { leaveAnswered(parts, answer, err) },
 	})
 	if request.IsInFlight(err) {
 		return err
 	}
-	left(parts, answer, err)
+	leaveAnswered(parts, answer, err)
 	if err == nil && !answer.Succeeded && (doubts == 0 || anyThere(parts, answer)) {
 		return ErrGone
 	}
 	return err
 }
 
-// left records what has become of the transaction that deletes parts.
-func left(parts []*part, answer *clientv3.TxnResponse, err error) {
+// leaveAnswered records what has become of the transaction that deletes parts.
+func leaveAnswered(parts []*part, answer *clientv3.TxnResponse, err error) {
 	for _, p := range parts {
 		if err != nil || !answer.Succeeded && len(parts) > 1 { // one may be gone, and the others not
 			p.discard()
@@ -61,20 +61,20 @@ func anyThere(parts []*part, answer *clientv3.TxnResponse) bool {
 	return false
 }
 
-// claim returns those of the parts that have not been given up before, and marks them as given up.
-func claim(parts []*part) []*part {
-	var claimed []*part
+// giveUp marks parts as given up, and returns those that had not been.
+func giveUp(parts []*part) []*part {
+	var given []*part
 	for _, p := range parts {
 		if !p.left.Swap(true) {
-			claimed = append(claimed, p)
+			given = append(given, p)
 		}
 	}
-	return claimed
+	return given
 }
 
-// keep gives up the rest, if those chosen are still there: otherwise ErrGone. An attempt may arrive
+// leaveRest gives up the rest, if those chosen are still there: otherwise ErrGone. An attempt may arrive
 // when the names of the rest are others' already, so each of them has a guard of its own.
-func keep(ctx context.Context, chosen, rest []*part) error {
+func leaveRest(ctx context.Context, chosen, rest []*part) error {
 	s := chosen[0].session
 	var deletes []clientv3.Op
 	for _, p := range rest {
@@ -92,6 +92,6 @@ func keep(ctx context.Context, chosen, rest []*part) error {
 	case !found:
 		return ErrGone
 	}
-	forget(claim(rest))
+	forget(giveUp(rest))
 	return nil
 }

@@ -20,7 +20,7 @@ const longestLease = 9_000_000_000
 // Set is not kept. Two round trips, two raft entries. Errors are as for Leave. If etcd does not answer, the ticket
 // stays with the session for that time; if one of several keys is gone, the others are removed at once.
 func (t *Ticket) ReleaseAfter(ctx context.Context, d time.Duration) error {
-	parts := claim(t.parts)
+	parts := giveUp(t.parts)
 	if len(parts) == 0 {
 		return nil
 	}
