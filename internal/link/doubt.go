@@ -18,7 +18,8 @@ const (
 	firstLook = 250 * time.Millisecond
 	longLook  = 10 * time.Second
 
-	// refusedPause follows the first refusal of an epoch. Later ones are followed by longer pauses, up to longLook.
+	// refusedPause follows the first refusal of an epoch. Later ones are followed by longer pauses, up to longLook,
+	// unless a call waits.
 	refusedPause = time.Second
 )
 
@@ -51,8 +52,15 @@ func (e *Epoch) Doubt(key string, free func()) {
 		l.spawn(e.resolve)
 		return
 	}
+	wake(e.arrived)
+}
+
+// tryAgain ends the pause after a refusal, except its first second.
+func (e *Epoch) tryAgain() { wake(e.again) }
+
+func wake(c chan<- struct{}) {
 	select {
-	case e.arrived <- struct{}{}:
+	case c <- struct{}{}:
 	default: // the goroutine will wake up anyway
 	}
 }
@@ -82,12 +90,12 @@ func (e *Epoch) resolve(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		pause, counted := firstLook, 0
+		pause, counted := time.Duration(0), 0
 		switch {
 		case err != nil && !request.IsAnswer(err, rpctypes.ErrPermissionDenied):
 			pause, counted = min(refusedPause<<min(refusals, 4), longLook), min(arrivals, len(doubts))
 			refusals++
-			e.link.refuse(err)
+			e.link.refuse(&refusal{err, e, time.Now()})
 		case refusals > 0:
 			refusals = 0
 			e.link.refuse(nil)
@@ -158,10 +166,10 @@ func (e *Epoch) remove(ctx context.Context, doubts []doubt, created func(key str
 	})
 }
 
-// observe returns doubts that cannot be ended, or not yet, to the epoch after a while. If the epoch is denied, it
-// removes keys that have been created late: each is looked at after about a quarter of the time that the doubt
-// has lasted, 10 s at most, together with others that are nearly due. Another doubt shortens the wait, but not to less
-// than pause.
+// observe returns doubts that cannot be ended, or not yet, to the epoch after a while. Meanwhile it
+// removes keys that have been created late, which etcd allows without space, too: each is looked at after about a quarter of the time that the doubt
+// has lasted, 10 s at most, together with others that are nearly due. Another doubt shortens the wait.
+// After a refusal the wait is pause at least, and only a call that waits shortens it.
 func (e *Epoch) observe(ctx context.Context, doubts []doubt, counted int, pause time.Duration) {
 	now, wait := time.Now(), longLook
 	var due []doubt
@@ -173,17 +181,19 @@ func (e *Epoch) observe(ctx context.Context, doubts []doubt, counted int, pause 
 			doubts[i].looked = now
 		}
 	}
-	if !e.Checked() {
-		for some := range slices.Chunk(due, chunk) {
-			e.look(ctx, some)
-		}
+	for some := range slices.Chunk(due, chunk) {
+		e.look(ctx, some)
 	}
-	if request.Sleep(ctx, ctx, request.Jitter(pause)) && wait > pause {
-		timer := time.NewTimer(request.Jitter(wait - pause))
+	least, sooner := firstLook, e.arrived
+	if pause > 0 {
+		least, sooner = refusedPause, e.again
+	}
+	if rest := max(wait, pause) - least; request.Sleep(ctx, ctx, request.Jitter(least)) && rest > 0 {
+		timer := time.NewTimer(request.Jitter(rest))
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-		case <-e.arrived:
+		case <-sooner:
 		case <-ctx.Done():
 		}
 	}

@@ -35,6 +35,7 @@ type Epoch struct {
 	arrivals  int           // doubts that have not been taken; they count as abandoned
 	resolving bool          // a goroutine works on the doubts
 	arrived   chan struct{} // wakes that goroutine
+	again     chan struct{} // wakes it after a refusal
 }
 
 // epochsLimit is how many epochs a session remembers.
@@ -52,7 +53,7 @@ func (l *Link) Epoch(keys ...string) *Epoch {
 				// from etcd what it has to know.
 				clear(l.epochs)
 			}
-			e = &Epoch{link: l, key: key, arrived: make(chan struct{}, 1)}
+			e = &Epoch{link: l, key: key, arrived: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 			l.epochs[key] = e
 		}
 		if e.Checked() {

@@ -294,12 +294,16 @@ func TestARefusedEpochIsTriedAgainSeldomAndCallsAreRefusedMeanwhile(t *testing.T
 				require.LessOrEqual(t, len(f.Requests()), 60, "an epoch and two looks each time, after 1 s, 2 s, ... 10 s")
 				require.LessOrEqual(t, len(log.Warnings(t)), 20)
 				f.Create("key5", s.Lease()) // late
+				time.Sleep(20 * time.Second)
+				require.False(t, f.Exists("key5"), "it would block others for as long as the refusals last")
 				f.Set(func(f *fake) { f.Decide = nil })
+				start = time.Now()
+				require.NoError(t, s.Link().Admit(context.Background()), "a refusal that is over stops no call")
+				require.LessOrEqual(t, time.Since(start), 1500*time.Millisecond)
 				time.Sleep(20 * time.Second)
 				require.Equal(t, begun.Load(), freed.Load())
 				require.Zero(t, s.Link().Abandoned())
 				require.NoError(t, s.Link().Admit(context.Background()))
-				f.Set(func(f *fake) { require.NotContains(t, f.Keys, "key5") })
 			})
 		})
 	}

@@ -10,7 +10,7 @@
 //     key any more. A doubt costs one write and one deletion; doubts that arise meanwhile share the next two.
 //  5. Calls that have given up do not pile up: while 128 or more have left a request, a removal or a
 //     doubt that is not over, Admit lets no other call begin. If etcd refuses what would end the doubts, Admit
-//     returns that refusal at once.
+//     returns that refusal.
 package link
 
 import (
@@ -64,7 +64,7 @@ type Link struct {
 	slots      map[string][]bool     // by prefix: the numbers that are taken
 	epochs     map[string]*Epoch     // by key
 	warned     time.Time             // when a failed removal was logged last
-	refusal    error                 // why etcd does not let doubts be ended; nil if it does
+	refusal    *refusal              // of the last attempt to end doubts; nil if it succeeded
 	abandoned  int                   // what callers have given up and is unfinished
 	room       chan struct{}         // closed when there is room for more; nil if there is
 	gatherings map[string]*gathering // the last one of each key, until it is answered

@@ -61,7 +61,8 @@ func (l *Link) Free(prefix string, n int) {
 // Admit waits while 128 or more requests, deletions and doubts that callers have given up are unfinished. It
 // comes before a request that creates a key. Calls that give up and are made again, faster than
 // etcd answers, would otherwise leave more and more for etcd to do. The error says that ctx or the session
-// has ended, or why etcd refuses to end the doubts; nothing has been sent.
+// has ended, or why etcd refuses to end the doubts; nothing has been sent. If that refusal is
+// more than a second old, Admit waits for another attempt.
 func (l *Link) Admit(ctx context.Context) error {
 	for {
 		l.mu.Lock()
@@ -70,8 +71,11 @@ func (l *Link) Admit(ctx context.Context) error {
 		switch {
 		case room == nil:
 			return nil
-		case refusal != nil && l.ctx.Err() == nil:
-			return request.Unsent(fmt.Errorf("%w: %w", errCrowded, refusal))
+		case refusal == nil || l.ctx.Err() != nil:
+		case time.Since(refusal.since) < refusedPause:
+			return request.Unsent(fmt.Errorf("%w: %w", errCrowded, refusal.error))
+		default:
+			refusal.epoch.tryAgain()
 		}
 		select {
 		case <-room:
@@ -96,11 +100,18 @@ func (l *Link) count(n int) {
 	}
 }
 
-// refuse keeps why etcd does not let doubts be ended, for Admit, or nil if it does.
-func (l *Link) refuse(err error) {
+// refusal is why etcd does not let doubts be ended.
+type refusal struct {
+	error
+	epoch *Epoch
+	since time.Time
+}
+
+// refuse keeps r for Admit, or nil if there is no refusal any more.
+func (l *Link) refuse(r *refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.refusal = err; l.room != nil {
+	if l.refusal = r; l.room != nil {
 		close(l.room) // a caller that waits looks again
 		l.room = make(chan struct{})
 	}
