@@ -117,3 +117,26 @@ func TestAWaitForATurnEndsWithTheCallersContextAndWithTheSession(t *testing.T) {
 		require.ErrorIs(t, (<-gather(context.Background(), s, "key", 1, nil)).err, session.ErrClosed)
 	})
 }
+
+// What a question reads may be older than the calls that come while it is asked.
+func TestCallersThatComeWhileAQuestionIsAskedGetALaterAnswer(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *fake) {
+		s := open(t, f)
+		answer, first := make(chan struct{}), make(chan gathered, 1)
+		go func() {
+			callers, err := link.Gather(context.Background(), s.Link(), "key", func(_ context.Context, callers int) (int, error) {
+				<-answer
+				return callers, nil
+			})
+			first <- gathered{callers, err}
+		}()
+		synctest.Wait()
+		later := gather(context.Background(), s, "key", 3, nil)
+		require.Empty(t, later, "one question of a key at a time")
+		close(answer)
+		require.Equal(t, gathered{1, nil}, <-first)
+		for range 3 {
+			require.Equal(t, gathered{3, nil}, <-later)
+		}
+	})
+}
