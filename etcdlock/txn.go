@@ -92,12 +92,12 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 			err, len(guards))
 	}
 	if err != nil {
-		unclear := request.Doubtful(err)
+		unknown := request.Doubtful(err)
 		err = request.Explain(t.hold.claim.Session().Client(), err)
 		if t.ctx.Err() == nil {
 			err = t.hold.orEnd(err)
 		}
-		if unclear {
+		if unknown {
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
 		return nil, err
