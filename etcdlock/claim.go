@@ -35,9 +35,6 @@ type claim interface {
 
 	// bind is called once, after the grant. From then on the claim ends the hold when it is lost.
 	bind(h *Hold)
-	// Lost returns an error that wraps ErrLost when a key is missing, and others if that
-	// cannot be known.
-	Lost(ctx context.Context) error
 	// gone ends the hold because a key of the claim is missing, as err says.
 	gone(err error)
 	// release gives the claim up. It is called once, when the hold has ended.
@@ -82,7 +79,7 @@ func (c *ticketClaim) bind(h *Hold) {
 	c.watched = make(chan struct{})
 	c.watch = time.AfterFunc(watchAfter, func() {
 		defer close(c.watched)
-		untilLost(h.Context(), h.claim.Lost, h.claim.gone) // of the claim that c is a part of
+		untilLost(h.Context(), c.Lost, h.claim.gone) // of the claim that c is a part of
 	})
 }
 

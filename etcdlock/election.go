@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"sync/atomic"
+	"sync"
 
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
@@ -56,7 +56,10 @@ type candidacy struct {
 	value    string
 
 	transfers chan struct{} // full while one is under way
-	passing   atomic.Bool   // the same, without waiting
+
+	mu      sync.Mutex
+	passing bool  // one is under way
+	missed  error // with which a key was found gone meanwhile
 }
 
 func (c *candidacy) join(ctx context.Context) error {

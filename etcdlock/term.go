@@ -57,9 +57,9 @@ func (t *Term) transfer(ctx context.Context, candidate string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	t.candidacy.passing.Store(true)
+	t.candidacy.beginPassing()
 	err := t.passTo(ctx, candidate)
-	t.candidacy.passing.Store(false)
+	t.candidacy.endPassing()
 	<-t.candidacy.transfers
 	if t.candidacy.Left() {
 		_ = t.Unlock(ctx) // makes no request
@@ -95,18 +95,32 @@ func (c *candidacy) awaitTransfer(ctx context.Context) bool {
 	}
 }
 
-// Lost waits for a transfer that is under way: it may have removed the key, and has ended the hold then.
-func (c *candidacy) Lost(ctx context.Context) error {
-	err := c.Ticket.Lost(ctx)
-	if errors.Is(err, ErrLost) {
-		c.awaitTransfer(ctx)
-	}
-	return err
+func (c *candidacy) beginPassing() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.passing = true
 }
 
-// gone does nothing while a transfer is under way, which decides how the term ends.
+func (c *candidacy) endPassing() {
+	c.mu.Lock()
+	c.passing = false
+	missed := c.missed
+	c.mu.Unlock()
+	if missed != nil {
+		c.ticketClaim.gone(missed)
+	}
+}
+
+// gone waits with its effect for a transfer that is under way, which may have removed the key and ends the
+// term itself then.
 func (c *candidacy) gone(err error) {
-	if !c.passing.Load() {
+	c.mu.Lock()
+	passing := c.passing
+	if passing {
+		c.missed = err
+	}
+	c.mu.Unlock()
+	if !passing {
 		c.ticketClaim.gone(err)
 	}
 }
