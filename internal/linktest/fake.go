@@ -40,7 +40,7 @@ func Unheard(ctx context.Context, do func() error) error {
 	return ctx.Err()
 }
 
-// Late has the request arrive d later.
+// Late has the answer arrive d later.
 func Late(d time.Duration) Fate {
 	return func(ctx context.Context, do func() error) error {
 		err := do()
