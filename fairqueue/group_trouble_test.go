@@ -3,6 +3,7 @@ package fairqueue_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -282,6 +283,30 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 			require.Empty(t, keysUnder(t, client, "g"))
 		})
 	}
+}
+
+// An attempt whose answer is lost leaves its names in doubt, and the next attempt takes others where etcd turns out to
+// allow fewer operations. When the doubt ends, the names of the first attempt are free, and not those in use.
+func TestTheEndOfADoubtFreesTheNamesOfItsAttempt(t *testing.T) {
+	c := withLimit(t, 8)
+	s := open(t, c.Client(t))
+	all := places(s, 5)
+	first := c.Refuse("Txn", rpctypes.ErrGRPCTimeout, embedtest.Once(), embedtest.When(func(message any) bool {
+		r, ok := message.(*etcdserverpb.TxnRequest)
+		return ok && len(r.Success) == 2*len(all) // a write and a read for each
+	}))
+	g := joinAll(t, s, all...)
+	require.NoError(t, first.Wait(within(t, patience)))
+	require.NoError(t, g.Wait(within(t, patience)))
+	key := g.Key()
+	require.True(t, strings.HasSuffix(key, "-1"), key)
+	eventually(t, "the first name is free", func() bool {
+		next := join(t, all[0].Queue, fairqueue.Exclusive)
+		defer leave(t, next)
+		require.NotEqual(t, key, next.Key())
+		return strings.HasSuffix(next.Key(), "-0")
+	})
+	leave(t, g)
 }
 
 // Where the loss of a part is looked for while all others wait, the last part counts as well.

@@ -115,7 +115,8 @@ func (p *part) discard() {
 // forget is for a key that is known not to exist. Its name is free again, unless a
 // request that creates it may still arrive.
 func (p *part) forget() {
-	free := func() { p.link().Free(string(p.queue.space), p.name) }
+	name := p.name // rename may change it before the doubt ends
+	free := func() { p.link().Free(string(p.queue.space), name) }
 	if p.unanswered > 0 {
 		p.epoch.Doubt(p.me.key, free)
 		return
