@@ -7,7 +7,7 @@
 //  2. The answer of a transaction is the one that it would get alone.
 //  3. A request in flight ends with its attempt's time limit, or with the session, and not with a caller's context.
 //     The outcome is reported exactly once: to the caller, or to Late if the caller has given up.
-//  4. A transaction waits at most 100 ms before it is sent.
+//  4. While transactions wait, a request is sent at least every 100 ms, whether or not etcd answers.
 package coalesce
 
 import (
