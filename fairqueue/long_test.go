@@ -148,7 +148,7 @@ func TestALateMarkChangesNothingElse(t *testing.T) {
 			require.NoError(t, l.first.Share(within(t, patience)))
 			return l.first
 		},
-		"linger": func(t *testing.T, l *line) *fairqueue.Ticket {
+		"release later": func(t *testing.T, l *line) *fairqueue.Ticket {
 			require.NoError(t, l.first.ReleaseAfter(within(t, patience), never))
 			return l.first
 		},

@@ -128,7 +128,7 @@ func TestASetTakesAValueBackThatSomebodyElseHasPut(t *testing.T) {
 }
 
 // The one is under way when the other happens.
-func TestASetDoesNotUndoLingering(t *testing.T) {
+func TestASetDoesNotUndoALaterRelease(t *testing.T) {
 	t.Parallel()
 	l := newLeading(t)
 	held := l.c.Hold("Txn", embedtest.Once(), embedtest.When(creating))

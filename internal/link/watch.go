@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// keepFor is how long a watch is kept that nobody uses: longer than those who take turns at
+	// keepFor is how long a watch is kept that nobody uses: longer than waiters that take turns at
 	// something contended need to come back.
 	keepFor = time.Second
 

@@ -16,7 +16,7 @@ import (
 )
 
 // Until its time has passed others wait, and then they go on at once.
-func TestATicketThatLingersGoesWhenItsTimeIsOver(t *testing.T) {
+func TestATicketIsReleasedWhenItsTimeIsOver(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
@@ -37,7 +37,7 @@ func TestATicketThatLingersGoesWhenItsTimeIsOver(t *testing.T) {
 
 // The lease is another one, so neither the end of the session nor that of the process
 // takes it away too early, and the server takes it away in the end.
-func TestATicketThatLingersOutlivesItsSession(t *testing.T) {
+func TestATicketToBeReleasedLaterOutlivesItsSession(t *testing.T) {
 	for name, group := range map[string]bool{"one": false, "group": true} {
 		t.Run(name, func(t *testing.T) {
 			_, client := begin(t)
@@ -61,7 +61,7 @@ func TestATicketThatLingersOutlivesItsSession(t *testing.T) {
 }
 
 // More than etcd grants is as much as it grants.
-func TestATicketCanLingerForEver(t *testing.T) {
+func TestATicketCanBeReleasedAfterAnyTime(t *testing.T) {
 	_, client := begin(t)
 	holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 	require.NoError(t, holder.ReleaseAfter(within(t, patience), math.MaxInt64))
@@ -70,7 +70,7 @@ func TestATicketCanLingerForEver(t *testing.T) {
 	require.EqualValues(t, 9_000_000_000, lease.GrantedTTL)
 }
 
-func TestLingeringOfALostTicketIsAnError(t *testing.T) {
+func TestTheReleaseOfALostTicketIsAnError(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
@@ -85,7 +85,7 @@ func TestLingeringOfALostTicketIsAnError(t *testing.T) {
 }
 
 // The others would keep everybody waiting, and protect nothing.
-func TestAGroupThatHasLostATicketDoesNotLinger(t *testing.T) {
+func TestTicketsOfAGroupThatHasLostOneGoAtOnce(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
 	g := joinAll(t, s, places(s, 3)...)
@@ -96,7 +96,7 @@ func TestAGroupThatHasLostATicketDoesNotLinger(t *testing.T) {
 	requireOnlyLeaseOf(t, client, s)
 }
 
-func TestWhatDoesNotLingerLeavesNoLease(t *testing.T) {
+func TestAReleaseThatFailsLeavesNoLease(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
@@ -115,10 +115,10 @@ func TestALeaseThatIsGrantedLateIsRevoked(t *testing.T) {
 	late := c.Hold("LeaseGrant", embedtest.Once())
 	revocations := c.Calls("LeaseRevoke")
 	ctx, cancel := context.WithCancel(within(t, patience))
-	lingers := background(t, func() error { return holder.ReleaseAfter(ctx, never) })
+	release := background(t, func() error { return holder.ReleaseAfter(ctx, never) })
 	require.NoError(t, late.Wait(within(t, patience)))
 	cancel()
-	require.ErrorIs(t, result(t, lingers), context.Canceled)
+	require.ErrorIs(t, result(t, release), context.Canceled)
 	eventually(t, "it is revoked", func() bool { return c.Calls("LeaseRevoke") > revocations })
 	before := c.AppliedIndex()
 	late.Heal()
@@ -154,28 +154,28 @@ func TestALeaseThatATicketMayHaveMovedToIsLeftAlone(t *testing.T) {
 	holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
 	c.Refuse("Txn", rpctypes.ErrGRPCPermissionDenied, embedtest.Once(), embedtest.When(creating)) // the second attempt
-	lingers := background(t, func() error { return holder.ReleaseAfter(within(t, patience), never) })
+	release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), never) })
 	require.NoError(t, fault.Wait(within(t, patience)))
 	eventually(t, "it has moved", func() bool { return leaseOf(t, client, holder.Key()) != s.Lease() })
 	fault.Heal()
-	require.ErrorIs(t, result(t, lingers), rpctypes.ErrPermissionDenied)
+	require.ErrorIs(t, result(t, release), rpctypes.ErrPermissionDenied)
 	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()))
 	require.Len(t, leases(t, client), 2)
 }
 
 // R1: the answer is lost, and the second attempt finds its own.
-func TestALostReplyOfLingeringIsHarmless(t *testing.T) {
+func TestALostReplyOfALaterReleaseIsHarmless(t *testing.T) {
 	c, client, q := beginQueue(t)
 	holder := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once())
-	lingers := background(t, func() error { return holder.ReleaseAfter(within(t, patience), time.Hour) })
-	require.NoError(t, healed(t, fault, lingers))
+	release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), time.Hour) })
+	require.NoError(t, healed(t, fault, release))
 	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()))
 	require.NotEqual(t, holder.Session().Lease(), entriesOf(t, q)[0].Lease)
 }
 
 // Their lease has run out when the attempt that binds them to it arrives.
-func TestALateLingerDoesNotCostTheSession(t *testing.T) {
+func TestALateReleaseDoesNotCostTheSession(t *testing.T) {
 	t.Parallel()
 	for _, d := range []time.Duration{1, never} {
 		c := embedtest.Start(t)
@@ -183,11 +183,11 @@ func TestALateLingerDoesNotCostTheSession(t *testing.T) {
 		s := open(t, client)
 		holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 		fault := c.LoseRequest("Txn", embedtest.Once(), embedtest.When(creating))
-		lingers := background(t, func() error { return holder.ReleaseAfter(within(t, patience), d) })
+		release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), d) })
 		require.NoError(t, fault.Wait(within(t, patience)))
 		revokeOthers(t, client, s)
 		fault.Heal()
-		require.NoError(t, result(t, lingers))
+		require.NoError(t, result(t, release))
 		require.NoError(t, s.Err())
 		if d == never {
 			require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()), "until its time is over")
@@ -198,7 +198,7 @@ func TestALateLingerDoesNotCostTheSession(t *testing.T) {
 }
 
 // The first attempt was applied, so the ticket has gone when it was to go.
-func TestATicketThatLingeredToItsEndIsNotLost(t *testing.T) {
+func TestATicketThatWasReleasedInTimeIsNotLost(t *testing.T) {
 	t.Parallel()
 	for name, d := range map[string]time.Duration{"in time": 1, "too early": never} {
 		c := embedtest.Start(t)
@@ -206,13 +206,13 @@ func TestATicketThatLingeredToItsEndIsNotLost(t *testing.T) {
 		s := open(t, client)
 		holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
 		fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
-		lingers := background(t, func() error { return holder.ReleaseAfter(within(t, patience), d) })
+		release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), d) })
 		require.NoError(t, fault.Wait(within(t, patience)))
 		eventually(t, "it has been applied", func() bool { return leaseOf(t, client, holder.Key()) != s.Lease() })
 		revokeOthers(t, client, s)
 		require.Zero(t, revisionOf(t, client, holder.Key()))
 		fault.Heal()
-		err := result(t, lingers)
+		err := result(t, release)
 		require.Equal(t, d == never, err != nil, name)
 		if err != nil {
 			require.ErrorIs(t, err, fairqueue.ErrGone)
