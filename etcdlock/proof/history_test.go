@@ -79,8 +79,10 @@ func (h *history) acquired(client int, s step, hold holding, lease clientv3.Leas
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.add(client, s, called, now)
-	if at, removed := h.removed(b); removed && s.handedOn && at > called {
-		b.since = called // it was owned then; that it was handed on in memory afterwards is nobody's promise
+	if at, removed := h.removed(b); removed && at > called {
+		// It may have been owned before the removal, which comes first in this history only because the answer took
+		// its time. Whether it was owned during the call is checked against what etcd had.
+		b.since = called
 	}
 	for other := range h.active {
 		_, removed := h.removed(other)
