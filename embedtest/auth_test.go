@@ -143,3 +143,14 @@ func TestAuthenticationThatCannotBeIsRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestAClientIsMadeWhileTheLeaderChanges(t *testing.T) {
+	c := embedtest.Start(t, embedtest.WithAuth("secret"))
+	for _, answer := range []error{rpctypes.ErrGRPCLeaderChanged, rpctypes.ErrGRPCNoLeader, rpctypes.ErrGRPCTimeoutDueToLeaderFail} {
+		c.Refuse("Authenticate", answer, embedtest.Once())
+		put(t, c.Client(t), "k", "v")
+	}
+	c.Refuse("Authenticate", rpctypes.ErrGRPCAuthFailed, embedtest.Once())
+	_, err := c.NewClient()
+	require.ErrorIs(t, err, rpctypes.ErrAuthFailed)
+}

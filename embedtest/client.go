@@ -1,6 +1,7 @@
 package embedtest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -33,7 +35,8 @@ var reconnect = grpc.ConnectParams{
 // Client returns a client of all members, closed by tb's Cleanup. It differs from
 // a client with default configuration in two ways: it reconnects within 50 ms
 // where gRPC's default back-off takes a second, and it logs into the cluster's
-// log. In virtual time it differs in more (see the package documentation). With [WithTLS] it has the certificates, with [WithAuth] it is root's.
+// log. In virtual time it differs in more (see the package documentation). With [WithTLS] it has the certificates, with
+// [WithAuth] it is root's; while the leader changes, it takes up to 5 s until root is authenticated.
 func (c *Cluster) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
 	client, err := c.NewClient()
@@ -63,6 +66,10 @@ func (m *Member) Client(tb testing.TB) *clientv3.Client {
 
 func (c *Cluster) newClient(cfg clientv3.Config) (*clientv3.Client, error) {
 	client, err := clientv3.New(cfg)
+	// A user is authenticated when the client is made, which fails while the leader changes.
+	for end := time.Now().Add(connectTimeout); leaderIsMissing(err) && time.Now().Before(end); client, err = clientv3.New(cfg) {
+		time.Sleep(pollInterval)
+	}
 	if err == nil && c.settings.virtualTime {
 		client.Watcher = newWatcher(etcdserverpb.NewWatchClient(client.ActiveConnection()))
 	}
@@ -86,4 +93,9 @@ func (c *Cluster) clientConfig(endpoints []string, opts ...grpc.DialOption) clie
 		cfg.Username, cfg.Password = users[0].Name, users[0].Password
 	}
 	return cfg
+}
+
+func leaderIsMissing(err error) bool {
+	return errors.Is(err, rpctypes.ErrLeaderChanged) || errors.Is(err, rpctypes.ErrNoLeader) ||
+		errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail)
 }
