@@ -133,7 +133,8 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 		err = disagreement
 	}
 	if err != nil {
-		p.abandon()
+		// Now rather than in the background: it takes permits from others, and keeps the size from being forgotten.
+		_ = leave(ctx, []*part{p})
 		return nil, err
 	}
 	return newTicket(p), nil

@@ -33,10 +33,10 @@ func TestTheFirstToComeSetsTheSize(t *testing.T) {
 	for _, take := range []func(context.Context, int64, int64) (*fairqueue.Ticket, error){q.JoinPermits, q.TryPermits} {
 		_, err := take(within(t, patience), 1, 2)
 		requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 3})
-		eventually(t, "no ticket is left", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
+		require.Empty(t, ticketsUnder(t, client, "q"))
 		_, err = take(within(t, patience), 4, 3)
 		requireSizeError(t, err, fairqueue.SizeError{Asked: 4, Agreed: 3, Weight: true})
-		eventually(t, "no ticket is left", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
+		require.Empty(t, ticketsUnder(t, client, "q"))
 	}
 	holdPermits(t, q, 3, 3)
 }
