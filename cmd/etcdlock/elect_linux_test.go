@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const lead = `echo "leading $ETCDLOCK_TOKEN"; trap 'echo stopped; exit 3' TERM; while :; do sleep 0.02; done`
+const lead = `trap 'echo stopped; exit 3' TERM; echo "leading $ETCDLOCK_TOKEN"; while :; do sleep 0.02; done`
 
 func TestElectEndsWithTheCommandsCode(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -36,6 +37,14 @@ var (
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
+	// A process inherits which signals are ignored, as under nohup, unless its parent catches them.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	go func() {
+		for s := range caught {
+			panic(s)
+		}
+	}()
 	dir, err := os.MkdirTemp("", "etcdlock")
 	if err != nil {
 		panic(err)

@@ -103,6 +103,7 @@ func TestRunOnceLetsOneOfManyDoTheJob(t *testing.T) {
 	second := start(t, "run", "--once", "1h", name(t), "echo", "done")
 	require.Zero(t, second.code())
 	require.Empty(t, second.out.String())
+	remove(t, name(t)) // for the next run of the test
 }
 
 func TestRunStandsInTheQueueOfEtcdctl(t *testing.T) {
