@@ -103,7 +103,7 @@ func (c *ticketClaim) gone(err error) {
 	}
 }
 
-// release also waits for the end of the watch, which may have found a loss.
+// release also waits for the end of the watch, so that nothing of the hold runs when Unlock has returned.
 func (c *ticketClaim) release(ctx context.Context) (err error) {
 	if left := time.Until(c.minimum); left > 0 {
 		err = c.ReleaseAfter(ctx, left)

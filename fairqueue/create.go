@@ -11,7 +11,6 @@ import (
 
 	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/internal/request"
-	"github.com/etcdlock/locks/session"
 )
 
 // create commits creation, which creates the keys of all parts, until it is answered. Its
@@ -61,7 +60,7 @@ func create(ctx context.Context, parts []*part, try bool, creation link.Transact
 		}
 		refusal := err
 		if noSpace || !try { // rare enough for a request of its own
-			if answer, err = readAll(ctx, s, readBack); err != nil {
+			if answer, err = s.Link().Read(ctx, readBack...); err != nil {
 				for _, p := range parts {
 					p.unanswered = max(p.unanswered, 1) // or another program's key: unknown
 				}
@@ -111,14 +110,6 @@ func createdLate(parts []*part, answer *clientv3.TxnResponse, err error) {
 		}
 	}
 	forget(parts)
-}
-
-func readAll(ctx context.Context, s *session.Session, reads []clientv3.Op) (answer *clientv3.TxnResponse, err error) {
-	err = s.Link().Call(ctx, func(ctx context.Context) (err error) {
-		answer, err = s.Client().Txn(ctx).Then(reads...).Commit()
-		return err
-	})
-	return answer, err
 }
 
 func noneIn(answers []*etcdserverpb.ResponseOp) bool {

@@ -159,18 +159,15 @@ func (p *part) settle(ctx context.Context, sizes []*mvccpb.KeyValue, weight, siz
 // fits returns a SizeError if the size is not the one agreed on, or less than weight.
 func (q *Queue) fits(ctx context.Context, s *session.Session, weight, size int64) error {
 	folder := q.space.sizes().all()
-	var answer *clientv3.GetResponse
-	err := s.Link().Call(ctx, func(ctx context.Context) (err error) {
-		answer, err = s.Client().Get(ctx, folder.first, clientv3.WithRange(folder.end))
-		return err
-	})
+	answer, err := s.Link().Read(ctx, clientv3.OpGet(folder.first, clientv3.WithRange(folder.end)))
 	if err != nil {
 		return err
 	}
-	if err := q.agree(answer.Kvs, size); err != nil {
+	kvs := answer.Responses[0].GetResponseRange().Kvs
+	if err := q.agree(kvs, size); err != nil {
 		return err
 	}
-	if agreed := q.space.sizeIn(entriesOf(answer.Kvs), size); weight > agreed {
+	if agreed := q.space.sizeIn(entriesOf(kvs), size); weight > agreed {
 		return &SizeError{Asked: weight, Agreed: agreed, Weight: true}
 	}
 	return nil
@@ -179,10 +176,9 @@ func (q *Queue) fits(ctx context.Context, s *session.Session, weight, size int64
 // room returns ErrBusy if the permits are not free.
 func (q *Queue) room(ctx context.Context, s *session.Session, weight, size int64) error {
 	all, agreed := q.space.all(), q.space.sizes().all()
-	answer, err := readAll(ctx, s, []clientv3.Op{
+	answer, err := s.Link().Read(ctx,
 		clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)),
-		clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly()),
-	})
+		clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly()))
 	if err == nil {
 		err = q.agree(answer.Responses[0].GetResponseRange().Kvs, size)
 	}
