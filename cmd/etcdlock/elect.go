@@ -15,7 +15,7 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// electFlags say who stands as a candidate.
+// electFlags describe the candidate.
 type electFlags struct {
 	protection
 	id       string

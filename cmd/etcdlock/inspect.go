@@ -48,7 +48,7 @@ func newInspect(c *connection) *cobra.Command {
 	var quiet bool
 	cmd := &cobra.Command{
 		Use:   "inspect NAME",
-		Short: "Show who holds a lock and who waits for it",
+		Short: "Show the holders of a lock, and its waiters",
 		Long: `Inspect shows the holders of the lock NAME and those that wait for it, in order. It works for every kind of
 lock, and with --prefix for those of etcdctl. "In line for" counts from when a holder joined the line, by its
 own clock.
@@ -146,7 +146,7 @@ func (p placeJSON) kind() string {
 	return p.Kind
 }
 
-// owner says who it is.
+// owner describes the holder or waiter.
 func (p placeJSON) owner() string {
 	if p.Host == "" {
 		return printable(p.Value)

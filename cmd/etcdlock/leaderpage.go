@@ -23,7 +23,7 @@ func leaderOf(l etcdlock.Leader, id string) leaderJSON {
 	return leaderJSON{Name: l.Value, Key: l.Key, Token: int64(l.Token), Self: id != "" && l.Value == id}
 }
 
-// leaderPage serves who leads.
+// leaderPage serves the leader's value.
 type leaderPage struct {
 	id     string
 	leader atomic.Pointer[etcdlock.Leader]

@@ -1,4 +1,4 @@
-// Command etcdlock runs programs under locks and elections that live in etcd, and shows who holds them.
+// Command etcdlock runs programs under locks and elections that live in etcd, and shows their holders.
 package main
 
 import (
@@ -34,7 +34,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "etcdlock",
 		Short: "Locks and elections in etcd, for the shell",
-		Long: `etcdlock runs programs under locks and elections that live in etcd, and shows who holds them.
+		Long: `etcdlock runs programs under locks and elections that live in etcd, and shows their holders.
 
 It connects as etcdctl does, with the same flags and ETCDCTL_ variables; a flag takes precedence.
 

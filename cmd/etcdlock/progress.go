@@ -16,7 +16,7 @@ const (
 	progressEvery = 10 * time.Second // a look costs a read, and a request for each lease in the queue
 )
 
-// showProgress says on a terminal, while the lock is waited for, who has it. The function that it returns ends that.
+// showProgress names the holder on a terminal while the lock is waited for. The function that it returns ends that.
 func showProgress(ctx context.Context, c *connection, src *source, name string) (stop func()) {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return func() {}
@@ -45,7 +45,7 @@ func showProgress(ctx context.Context, c *connection, src *source, name string) 
 	}
 }
 
-// waitingFor says who has the lock, and how many are ahead of the process.
+// waitingFor names the holder, and says how many are ahead of the process.
 func waitingFor(q queueJSON, pid int, now time.Time) string {
 	if len(q.Holders) == 0 {
 		return fmt.Sprintf("waiting for %q", q.Name)
