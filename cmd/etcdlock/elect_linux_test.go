@@ -60,9 +60,11 @@ func TestElectListensToLeaders(t *testing.T) {
 	listener.says("first\n")
 	preferred := start(t, "elect", "--id", "preferred", "--priority", "1", name(t))
 	inLine(t, name(t), 2)
+	first.says(name(t)) // it knows, too
 	first.signal(syscall.SIGTERM)
 	require.Zero(t, first.code(), "it has led until a signal")
 	listener.says("preferred\n")
+	preferred.says(name(t))
 	preferred.signal(syscall.SIGTERM)
 	require.Zero(t, preferred.code())
 	eventually(t, "a vacancy", func() bool { return strings.HasSuffix(listener.out.String(), "preferred\n\n") })
