@@ -2,7 +2,6 @@ package proof_test
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -66,9 +65,8 @@ func requireNoGoroutines(t *testing.T) {
 	t.Helper()
 	var left []string
 	require.Eventually(t, func() bool {
-		stacks := make([]byte, 8<<20)
 		left = nil
-		for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		for _, stack := range stacks() {
 			for _, name := range []string{"locks/session.", "locks/fairqueue.", "locks/etcdlock."} {
 				if strings.Contains(stack, name) {
 					left = append(left, stack)
