@@ -56,9 +56,9 @@ func newDoctor(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what endangers locks in this etcd",
-		Long: `Doctor looks at etcd's members, alarms and history, at permissions, latency and leases, and says in a line
-each what is well and what is not, and what to type. It takes a lock of its own, and writes nothing else. The
-exit code is 1 if something fails.`,
+		Long: `Doctor looks at etcd's members, alarms and history, at permissions, latency, and the keys and leases of all
+locks, and says in a line each what is well and what is not, and what to type. It takes a lock of its own, and
+writes nothing else. The exit code is 1 if something fails, and with --strict if something warns.`,
 		Args: mistakes(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -89,7 +89,7 @@ func (d *doctor) examine(ctx context.Context) {
 		return // nothing else would be answered
 	}
 	for _, check := range []func(context.Context){
-		d.alarms, d.compaction, d.permissions, d.election, d.latency, d.leases, d.clock,
+		d.alarms, d.compaction, d.permissions, d.election, d.latency, d.contents, d.clock,
 	} {
 		check(ctx)
 	}

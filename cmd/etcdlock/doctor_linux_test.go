@@ -3,12 +3,18 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -101,6 +107,90 @@ func TestDoctorFindsAHolderThatDoesNotRenew(t *testing.T) {
 		return err == nil && left.TTL < 4
 	})
 	require.Contains(t, examined(t, c, 0, levelWarn), fmt.Sprintf("leases: lease %x of etcdlock/n/k was not renewed", int64(lease.ID)))
+}
+
+func TestDoctorFindsKeysThatAreNotTheLibrarys(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	put := func(key string, opts ...clientv3.OpOption) {
+		_, err := client.Put(within(t), key, "", opts...)
+		require.NoError(t, err)
+	}
+	require.Contains(t, examined(t, c, 0, levelOK), "keys: 0, all of kinds that are known")
+	lease, err := client.Grant(within(t), 60)
+	require.NoError(t, err)
+	put("etcdlock/jobs/other", withLease(lease.ID))
+	require.Contains(t, examined(t, c, 0, levelWarn), `keys: 1 key (etcdlock/jobs/other) is of a kind that is not known: other programs use the namespace "etcdlock": etcdctl get etcdlock/jobs/other`)
+	put("etcdlock/jobs/stuck")
+	require.Contains(t, examined(t, c, 0, levelWarn), "keys: 1 key (etcdlock/jobs/stuck) is of a kind that is not known and without a lease: "+
+		"a lock below whose name one is waits until it is deleted: etcdctl del etcdlock/jobs/stuck")
+}
+
+func TestDoctorListsSemaphoresWithoutUsers(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	for _, name := range []string{"old", "new"} {
+		require.Zero(t, prepare(t, c.Endpoints(), "run", "--limit", "2", "--slots", name, "true").start().code())
+	}
+	user := prepare(t, c.Endpoints(), "run", "--limit", "2", "--slots", "new").start()
+	user.says("etcdlock/")
+	found := examined(t, c, 0, levelOK, "--strict")
+	require.Contains(t, found, "keys: 1 of 2 semaphores have a size and no users now: old: etcdctl del --prefix etcdlock/old/!size/, if it is not needed any more")
+	require.Contains(t, found, "all of kinds that are known")
+}
+
+// Every page but the last is full.
+func TestDoctorReadsAllKeys(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	client := c.Client(t)
+	for from := range 21 {
+		var puts []clientv3.Op
+		for i := range 100 {
+			puts = append(puts, clientv3.OpPut(fmt.Sprintf("etcdlock/n%d/x%d-0", from, i), ""))
+		}
+		_, err := client.Txn(within(t)).Then(puts...).Commit()
+		require.NoError(t, err)
+	}
+	require.Contains(t, examined(t, c, 0, levelOK), "keys: 2100, all of kinds that are known")
+}
+
+func TestDoctorFindsAnOldVersion(t *testing.T) {
+	t.Parallel()
+	endpoint := startOldEtcd(t)
+	r := prepare(t, []string{endpoint}, "doctor").start()
+	require.Zero(t, r.code())
+	require.Regexp(t, `WARN +members +\S+ is version 3\.4\.\d+, which gets no fixes any more: upgrade it`, r.out.String())
+	require.Regexp(t, `OK +permissions +a lock was taken and released`, r.out.String())
+}
+
+// startOldEtcd runs etcd 3.4 of a package, and skips the test if there is none.
+func startOldEtcd(t *testing.T) (endpoint string) {
+	t.Helper()
+	version, err := exec.Command("etcd", "--version").Output()
+	if err != nil || !strings.Contains(string(version), "etcd Version: 3.4.") {
+		t.Skipf("no etcd 3.4 in the PATH (Debian 12: apt-get install etcd-server): %v", err)
+	}
+	dir := t.TempDir()
+	const client, peer = "unix://etcd:1", "http://127.0.0.1:0"
+	cmd := exec.Command("etcd", "--name=m", "--data-dir=data", "--initial-cluster=m="+peer,
+		"--listen-client-urls="+client, "--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer)
+	var log output
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &log, &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	endpoint = "unix://" + filepath.Join(dir, "etcd:1")
+	eventually(t, "a socket", func() bool { _, err := os.Stat(filepath.Join(dir, "etcd:1")); return err == nil })
+	return endpoint
 }
 
 func TestDoctorWithoutEtcdSaysSo(t *testing.T) {

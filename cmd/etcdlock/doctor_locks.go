@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	probes      = 50
-	probeLimit  = 5 * time.Second // of all probes of a kind together
-	leasesAsked = 200
+	probes     = 50
+	probeLimit = 5 * time.Second // of all probes of a kind together
 )
 
 func (d *doctor) probeName() string { return fmt.Sprintf("doctor-%08x", rand.Uint32()) }
@@ -58,7 +57,8 @@ func (d *doctor) election(ctx context.Context) {
 	_, _ = d.client.Revoke(asking, least.ID)
 	minimum := time.Duration(least.TTL) * time.Second // which is one and a half elections, rounded up
 	elections := minimum * 4 / 3
-	survived := max(d.ttl.Duration, minimum)*2/3 - defaultGrace - spare
+	ttl := max(d.ttl.Duration, minimum)
+	survived := ttl*2/3 - min(defaultGrace, ttl/2-time.Second) - spare // of a lock that run takes
 	if d.ttl.Duration < elections {
 		d.add(levelWarn, check, fmt.Sprintf("--ttl %v", elections), "%v is less than two elections: locks may be lost when the leader of etcd changes", d.ttl.Duration)
 		return
@@ -139,38 +139,6 @@ func fine(d time.Duration) time.Duration {
 		unit *= 10
 	}
 	return d.Round(unit)
-}
-
-// leases looks for holders that do not renew theirs.
-func (d *doctor) leases(ctx context.Context) {
-	const check = "leases"
-	asking, cancel := d.limited(ctx)
-	defer cancel()
-	read, err := d.client.Get(asking, d.namespace+"/", clientv3.WithPrefix(), clientv3.WithLimit(1000))
-	if err != nil {
-		d.add(levelWarn, check, d.grant(), "the namespace cannot be read (%v)", err)
-		return
-	}
-	keys := map[int64]string{} // one for each lease
-	for _, kv := range read.Kvs {
-		if kv.Lease != 0 {
-			keys[kv.Lease] = string(kv.Key)
-		}
-	}
-	overdue, asked := 0, 0
-	for lease, key := range keys {
-		if asked++; asked > leasesAsked {
-			break
-		}
-		left, err := d.client.TimeToLive(asking, clientv3.LeaseID(lease))
-		if err == nil && left.TTL >= 0 && left.TTL < left.GrantedTTL/2 {
-			overdue++
-			d.add(levelWarn, check, "etcdlock inspect, or wait until it ends", "lease %x of %s was not renewed when due, and ends in %d s", lease, key, left.TTL)
-		}
-	}
-	if overdue == 0 {
-		d.add(levelOK, check, "", "%d keys, %d leases, all renewed when due", read.Count, len(keys))
-	}
 }
 
 func (d *doctor) clock(context.Context) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -57,5 +58,22 @@ func TestDoctorJudgesAMember(t *testing.T) {
 		require.Len(t, d.findings, 1, c.says)
 		require.Equal(t, c.level, d.findings[0].Level)
 		require.Contains(t, d.findings[0].Text, c.says)
+	}
+}
+
+func TestDoctorKnowsTheKeysOfTheLibrary(t *testing.T) {
+	for _, c := range []struct {
+		key   string
+		known bool
+	}{
+		{"a%2Fb/x7af1-0", true}, {"a/s7af1-1", true}, {"a/p7af1-0-3", true}, {"a/l7af1-0", true}, {"a/l7af1-0-1", true},
+		{"a/!size/3-3", true}, {"a!/slot/2/x7af1-0", true}, {"!/epoch/7af1", true}, {"a/!/epoch/7af1", true},
+		{"a/7af1", false}, {"a/y7af1-0", false}, {"a/x7af1", false}, {"a/b/x7af1-0", false}, {"a", false}, {"a/x7af1-0-1-2", false},
+		{"a/!size/3", false}, {"a!/slot/x/x7af1-0", false}, {"a/", false},
+	} {
+		found := &contents{leases: map[int64]string{}, sizes: map[string]bool{}}
+		found.add("name/space", &mvccpb.KeyValue{Key: []byte("name/space/" + c.key), Lease: 1})
+		require.Equal(t, c.known, len(found.unknown) == 0, c.key)
+		require.Empty(t, found.forever)
 	}
 }
