@@ -24,13 +24,15 @@ func TestTheSecondUnlockOfEveryKindDoesNothing(t *testing.T) {
 		require.Greater(t, second.Token(), first.Token())
 		require.Equal(t, createdAt(t, b.client, second.Key()), second.Token())
 		require.NoError(t, first.Unlock(within(t)))
-		_, err := second.Txn(within(t)).Commit()
+		late, err := b.client.Txn(within(t)).If(first.Guards()...).Commit()
+		require.NoError(t, err)
+		require.False(t, late.Succeeded, "although the names are the same")
+		_, err = second.Txn(within(t)).Commit()
 		require.NoError(t, err)
 		unlock(t, second)
 	})
 }
 
-// Scenarios R2 and E2.
 func TestUnlockOfEveryKindWithACancelledContextReleases(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		h := lock(t, b.open(b.session, "orders"))
@@ -39,7 +41,7 @@ func TestUnlockOfEveryKindWithACancelledContextReleases(t *testing.T) {
 	})
 }
 
-// Scenarios R2 and E2: etcd is silent for longer than the caller waits.
+// Etcd is silent for longer than the caller waits.
 func TestAnUnconfirmedUnlockOfEveryKindGoesOnInTheBackground(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		h := lock(t, b.open(b.session, "orders"))
@@ -56,7 +58,7 @@ func TestAnUnconfirmedUnlockOfEveryKindGoesOnInTheBackground(t *testing.T) {
 	})
 }
 
-// Scenarios R1 and R2: replies are lost after the join, and after the release, was applied.
+// Replies are lost after the join, and after the release, was applied.
 // Finding that out takes three seconds, so all kinds do it at the same time.
 func TestLostRepliesOfEveryKindAreNoticedByNobody(t *testing.T) {
 	cluster, client := newCluster(t)

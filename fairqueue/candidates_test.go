@@ -12,7 +12,6 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
-	"github.com/etcdlock/locks/session"
 )
 
 // campaign is one that leads and others that wait, in order, each with a session of its own.
@@ -80,7 +79,7 @@ func values(entries []fairqueue.Entry) string {
 }
 
 // No state has anybody else first, nor is any empty; and the others are told to come again.
-func TestPassingToOneInTheLineLeavesNoGap(t *testing.T) {
+func TestPassingToAWaitingCandidateLeavesNoGap(t *testing.T) {
 	t.Parallel()
 	p := startCampaign(t, 4)
 	ctx, stop := context.WithCancel(within(t, patience))
@@ -107,41 +106,6 @@ func TestPassingToOneInTheLineLeavesNoGap(t *testing.T) {
 	requireGranted(t, p.waiting[4])
 }
 
-// The mark is on the ticket, and does not show in what others are told of it.
-func TestTheChosenOneDoesNotGiveWayAndOthersDo(t *testing.T) {
-	for name, chosen := range map[string]bool{"chosen": true, "not chosen": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			q := fairqueue.New(open(t, c.Client(t)), "q")
-			leader := hold(t, q, fairqueue.Candidate)
-			low := joinCandidate(t, q, "low", 1)
-			high := joinCandidate(t, q, "high", 9)
-			before := entriesOf(t, q)[1]
-			if chosen {
-				require.NoError(t, leader.PassTo(within(t, patience), named("low")))
-			} else {
-				leave(t, leader)
-			}
-			require.NoError(t, low.Wait(within(t, patience)))
-			after := entriesOf(t, q)[0]
-			require.Equal(t, []any{before.Key, before.Revision, before.Lease, before.Value}, []any{after.Key, after.Revision, after.Lease, after.Value})
-			passed, err := low.GiveWay(within(t, patience))
-			require.NoError(t, err)
-			require.Equal(t, !chosen, passed)
-			if chosen {
-				require.NoError(t, low.Set(within(t, patience), "new"))
-				leave(t, low)
-			}
-			require.NoError(t, high.Wait(within(t, patience)))
-			passed, err = high.GiveWay(within(t, patience))
-			require.NoError(t, err)
-			require.False(t, passed)
-			leave(t, high)
-		})
-	}
-}
-
 // The transaction was applied, and etcd says that there is no space all the same.
 func TestPassingThatWasAppliedWithoutSpaceIsDone(t *testing.T) {
 	t.Parallel()
@@ -157,7 +121,7 @@ func TestPassingThatWasAppliedWithoutSpaceIsDone(t *testing.T) {
 	requireGranted(t, p.waiting[2])
 }
 
-func TestPassingToOneWhoDoesNotWaitChangesNothing(t *testing.T) {
+func TestPassingToACandidateThatDoesNotWaitChangesNothing(t *testing.T) {
 	t.Parallel()
 	p := startCampaign(t, 2)
 	before := storeRevision(t, p.line[0].Session().Client())
@@ -260,20 +224,7 @@ func TestPassingFollowsTheQueue(t *testing.T) {
 	}
 }
 
-// R1: the transaction was applied, and nobody heard of it.
-func TestALostReplyOfPassingIsHarmless(t *testing.T) {
-	t.Parallel()
-	p := startCampaign(t, 2)
-	fault := p.c.LoseReply("Txn", embedtest.Once(), embedtest.When(passing))
-	passed := background(t, func() error { return p.line[0].PassTo(within(t, patience), named("c")) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	requireGranted(t, p.waiting[2])
-	fault.Heal()
-	require.NoError(t, result(t, passed))
-	require.Equal(t, "c", values(entriesOf(t, p.queue)))
-}
-
-// R1: the first attempt never arrives, and the next one fails since the queue has changed meanwhile.
+// The first attempt never arrives, and the next one fails since the queue has changed meanwhile.
 func TestPassingThatWasNeverAppliedIsNotTakenForDone(t *testing.T) {
 	t.Parallel()
 	p := startCampaign(t, 2)
@@ -289,7 +240,7 @@ func TestPassingThatWasNeverAppliedIsNotTakenForDone(t *testing.T) {
 	require.Equal(t, "b", values(entriesOf(t, p.queue)))
 }
 
-// R1: nor is it that when it had been refused, and the ticket is lost only after that.
+// The first attempt never arrives, the second is refused, and then the ticket is lost.
 func TestPassingThatWasRefusedAfterADoubtIsNotTakenForDone(t *testing.T) {
 	t.Parallel()
 	p := startCampaign(t, 1)
@@ -310,32 +261,6 @@ func TestPassingThatWasRefusedAfterADoubtIsNotTakenForDone(t *testing.T) {
 	fault.Heal()
 	require.ErrorIs(t, result(t, passed), fairqueue.ErrGone)
 	require.Equal(t, later.Revision(), revisionOf(t, client, later.Key()))
-}
-
-// Promise 8: given up in the background, whether or not it was applied.
-func TestPassingThatEndsInDoubtGivesTheTermUp(t *testing.T) {
-	t.Parallel()
-	p := startCampaign(t, 2)
-	fault := p.c.LoseRequest("Txn", embedtest.When(passing))
-	ctx, cancel := context.WithCancel(within(t, patience))
-	passed := background(t, func() error { return p.line[0].PassTo(ctx, named("c")) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	cancel()
-	require.ErrorIs(t, result(t, passed), context.Canceled)
-	requireGranted(t, p.waiting[1])
-	require.Equal(t, "bc", values(entriesOf(t, p.queue)))
-	require.True(t, p.line[0].Left())
-}
-
-func TestPassingOfALostTicketIsAnError(t *testing.T) {
-	t.Parallel()
-	p := startCampaign(t, 1)
-	client := p.line[0].Session().Client()
-	revoke(t, client, p.line[0].Session())
-	require.ErrorIs(t, p.line[0].PassTo(within(t, patience), named("b")), session.ErrLost)
-	requireGranted(t, p.waiting[1])
-	writer := fairqueue.New(p.line[1].Session(), "other")
-	require.Panics(t, func() { _ = hold(t, writer, fairqueue.Exclusive).PassTo(within(t, patience), named("b")) })
 }
 
 func TestEntriesTellValuesAndPrioritiesOfCandidates(t *testing.T) {

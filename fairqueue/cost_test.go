@@ -94,7 +94,6 @@ func TestCost(t *testing.T) {
 			leave(t, ticket)
 			require.Equal(t, cost{txns: 1, entries: 1}, m.spent(), "leave")
 
-			// R4
 			ticket = try(t, mine, mode)
 			require.NoError(t, ticket.Wait(within(t, patience)))
 			require.Equal(t, cost{reads: look.reads, txns: look.txns + 1, entries: 1}, m.spent(), "try when free")
@@ -180,7 +179,7 @@ func TestALongQueueCostsOneLookMore(t *testing.T) {
 	leave(t, ticket)
 }
 
-// Promise 14: no herd. One release means one event, for one waiter.
+// One release means one event, for one waiter.
 func TestAReleaseWakesOneWaiter(t *testing.T) {
 	c, client := begin(t)
 	q := fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
@@ -225,7 +224,7 @@ func TestRechecksWriteNothing(t *testing.T) {
 	require.ErrorIs(t, result(t, waiting), context.Canceled)
 }
 
-// Deleted names stay in etcd's index until a compaction, so they are used again (W11).
+// Deleted names stay in etcd's index until a compaction, so they are used again.
 func TestNamesAreUsedAgain(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
@@ -255,7 +254,7 @@ func TestNamesAreUsedAgain(t *testing.T) {
 
 // Whatever is read on behalf of a waiter may be answered by any member (invariant 2);
 // a refusal must come from the quorum.
-func TestWhoIsAsked(t *testing.T) {
+func TestAnyMemberAnswersALookAndTheQuorumARefusal(t *testing.T) {
 	c, client := begin(t)
 	q := fairqueue.New(open(t, client, session.WithTTL(never)), "q")
 	quorum := spyOnRequests(c, "Range", func(message any) bool { return !message.(*etcdserverpb.RangeRequest).Serializable })
@@ -273,7 +272,7 @@ func TestWhoIsAsked(t *testing.T) {
 	require.Equal(t, 1, quorum.seen())
 }
 
-// W4: a stream that ends takes the watches with it that are kept for the next turn.
+// A stream that ends takes the watches with it that are kept for the next turn.
 func TestWatchesThatHaveEndedWhileTheyWereKeptAreInNobodysWay(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
@@ -312,7 +311,7 @@ func TestWatchesThatHaveEndedWhileTheyWereKeptAreInNobodysWay(t *testing.T) {
 	requireGranted(t, waiting)
 }
 
-// W5: a watch that has just been created is known to work; one that was kept is not.
+// A watch that has just been created is known to work; one that was kept is not.
 func TestAWatchThatFallsSilentWhileItIsKeptIsNotTrustedForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := embedtest.Start(t, embedtest.WithVirtualTime())
@@ -337,7 +336,7 @@ func TestAWatchThatFallsSilentWhileItIsKeptIsNotTrustedForLong(t *testing.T) {
 	})
 }
 
-// Promise 11: also if the stream of the watch is stuck, because others send more than goes through.
+// The stream of the watch is stuck, because others send more than goes through.
 func TestTheEndOfTheSessionEndsAWaitOnAStreamThatIsStuck(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)

@@ -57,7 +57,7 @@ var joining = map[string]func(ctx context.Context, q *fairqueue.Queue) (*fairque
 
 // The client sends a request once more, and tells nobody, if a proxy says that it was cancelled. And etcd
 // says that it has no space of what it has done as well, if there was some when the request came.
-func TestWhoIsInLineAgainstWhatWasSaidFindsItself(t *testing.T) {
+func TestAJoinThatWasAppliedAndReportedAsFailedFindsItself(t *testing.T) {
 	for reason, said := range map[string]error{
 		"sent twice": status.Error(codes.Canceled, "stream terminated by RST_STREAM"),
 		"no space":   rpctypes.ErrGRPCNoSpace,

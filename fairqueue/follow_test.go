@@ -56,60 +56,10 @@ func set(t testing.TB, client *clientv3.Client, key, value string) {
 	require.NoError(t, err)
 }
 
-// E4: whatever happens to the watch, every state is told, in order, the empty ones and the
+// Whatever happens to the watch, every state is told, in order, the empty ones and the
 // shortest included, and none twice.
 func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
-	fill := func(t *testing.T, c *embedtest.Cluster) {
-		client := c.Client(t)
-		for range 20 {
-			put(t, client, "elsewhere")
-		}
-	}
-	for name, tt := range map[string]struct {
-		size    int
-		trouble func(*testing.T, *embedtest.Cluster, *embedtest.Link, *spy) (over func())
-	}{
-		"no trouble": {1, nil},
-		"compaction": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, _ *spy) func() {
-			fill(t, c)
-			_, err := c.Compact(within(t, patience))
-			require.NoError(t, err)
-			return func() {}
-		}},
-		"cut connection": {1, func(_ *testing.T, _ *embedtest.Cluster, link *embedtest.Link, _ *spy) func() {
-			link.Cut()
-			return func() { link.Heal() }
-		}},
-		"restart": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, _ *spy) func() {
-			require.NoError(t, c.Members()[0].Restart())
-			return func() {}
-		}},
-		"swallowed events": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, watches *spy) func() {
-			fault := c.SwallowWatchEvents()
-			return func() {
-				watches.await(t, watches.seen()+2) // it has looked, and what came first is past
-				fault.Heal()
-			}
-		}},
-		"broken watches": {1, func(_ *testing.T, c *embedtest.Cluster, link *embedtest.Link, _ *spy) func() {
-			fault := c.Refuse("Watch", rpctypes.ErrGRPCNoLeader, embedtest.Times(3))
-			link.Cut()
-			link.Heal()
-			return fault.Heal
-		}},
-		"watches that are not created": {1, func(_ *testing.T, c *embedtest.Cluster, link *embedtest.Link, _ *spy) func() {
-			c.LoseRequest("Watch", embedtest.Once())
-			link.Cut()
-			link.Heal()
-			return func() {}
-		}},
-		"restart of all": {3, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link, _ *spy) func() {
-			for _, m := range c.Members() {
-				require.NoError(t, m.Restart())
-			}
-			return func() {}
-		}},
-	} {
+	for name, tt := range troubles {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := embedtest.Start(t, embedtest.WithSize(tt.size))
@@ -143,9 +93,7 @@ func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
 				}
 				remove(t, client, "q/c")
 				require.Empty(t, values(s.next(t)))
-				if tt.trouble != nil {
-					over = tt.trouble(t, c, link, watches)
-				}
+				over = tt.begin(t, c, link, watches)
 			}
 			require.Empty(t, s.told)
 		})

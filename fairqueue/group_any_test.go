@@ -24,7 +24,7 @@ func joinAny(t testing.TB, s session.Source, n int, p ...fairqueue.Place) *fairq
 	return g
 }
 
-func TestWhoWantsAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
+func TestAWaiterForAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
 	c, client := begin(t)
 	s, other := open(t, client), open(t, client)
 	var held []*fairqueue.Ticket
@@ -58,7 +58,7 @@ func TestWhoWantsAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
 }
 
 // The first ticket is ahead in every queue, so it is served first, whichever queue is free.
-func TestThoseWhoWantAnyAreServedInOrder(t *testing.T) {
+func TestWaitersForAnyAreServedInOrder(t *testing.T) {
 	c, client := begin(t)
 	other := open(t, client)
 	holders := []*fairqueue.Ticket{}
@@ -118,7 +118,7 @@ func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
 	eventually(t, "its keys are gone", func() bool { return len(keysUnder(t, client, "g")) == 1 })
 }
 
-// R11: the request that gives up the rest arrives when a name of the rest is somebody else's.
+// The request that gives up the rest arrives when a name of the rest is somebody else's.
 func TestALateChoiceDoesNotTakeWhatAnotherHolds(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
@@ -209,7 +209,7 @@ func standsIn(t testing.TB, client *clientv3.Client, n int) (in []int) {
 	return in
 }
 
-func TestWhoWantsAnyOfVeryManyWaitsForAPartOfThem(t *testing.T) {
+func TestAWaiterForAnyOfVeryManyWaitsForAPartOfThem(t *testing.T) {
 	t.Parallel()
 	const many = 130
 	c := embedtest.Start(t)
@@ -236,7 +236,7 @@ func TestWhoWantsAnyOfVeryManyWaitsForAPartOfThem(t *testing.T) {
 	require.Equal(t, fairqueue.TooManyError{Places: 129, Limit: 127}, *tooMany)
 }
 
-func TestWhoWaitsForAPartFindsWhatBecomesFreeElsewhere(t *testing.T) {
+func TestAWaiterForAPartFindsWhatBecomesFreeElsewhere(t *testing.T) {
 	for name, test := range map[string]struct {
 		many int
 		opts []embedtest.Option

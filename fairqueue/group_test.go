@@ -10,9 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
@@ -50,7 +48,7 @@ func leavingAll(n int) func(any) bool {
 	}
 }
 
-// M1: in any order of any of the names, with others that want but one of them.
+// Groups name any of the queues in any order, and some name only one.
 func TestGroupsCannotDeadlock(t *testing.T) {
 	_, client := begin(t)
 	const names, sessions, goroutines, rounds = 5, 3, 5, 6
@@ -105,52 +103,6 @@ func TestGroupsCannotDeadlock(t *testing.T) {
 		r.requireFair(t, len(r.stays))
 	}
 	require.Empty(t, keysUnder(t, client, "g"))
-}
-
-// M1, by hand: the second waits for the first in both, and the third for the second.
-func TestWhoComesFirstIsAheadInEveryQueue(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	s := open(t, c.Client(t))
-	p := places(s, 3)
-	first := joinAll(t, s, p[0], p[1])
-	require.True(t, first.Granted())
-	second, third := joinAll(t, s, p[1], p[0]), joinAll(t, s, p[2], p[1])
-	require.Less(t, first.Revision(), second.Revision())
-	ctx := within(t, patience)
-	secondWaits, thirdWaits := wait(t, ctx, second), wait(t, ctx, third)
-	require.NoError(t, first.Wait(ctx))
-	requireWaiting(t, secondWaits)
-	requireWaiting(t, thirdWaits)
-	require.NoError(t, first.Leave(ctx))
-	requireGranted(t, secondWaits)
-	requireWaiting(t, thirdWaits)
-	require.NoError(t, second.Leave(ctx))
-	requireGranted(t, thirdWaits)
-	require.NoError(t, third.Leave(ctx))
-	require.NoError(t, third.Leave(ctx), "again")
-}
-
-func TestAGroupHasOneRevisionAndGuards(t *testing.T) {
-	_, client := begin(t)
-	s := open(t, client)
-	g := joinAll(t, s, places(s, 4)...)
-	keys := keysUnder(t, client, "g")
-	require.Len(t, keys, 4)
-	for _, key := range keys {
-		require.Equal(t, g.Revision(), revisionOf(t, client, key))
-	}
-	require.Equal(t, []int{0, 1, 2, 3}, g.Chosen())
-	require.Same(t, s, g.Session())
-	require.Equal(t, keys[0], g.Key())
-	guarded := func() bool {
-		answer, err := client.Txn(within(t, patience)).If(g.Guards()...).Then(clientv3.OpPut("x", "")).Commit()
-		require.NoError(t, err)
-		return answer.Succeeded
-	}
-	require.True(t, guarded())
-	remove(t, client, keys[2])
-	require.False(t, guarded())
 }
 
 func TestAsManyPlacesAsATransactionCarries(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"github.com/etcdlock/locks/fairqueue"
 )
 
-// M2: with a stranger's key at one of the names, there is none at the others.
 func TestAGroupThatFindsAStrangersKeyLeavesNothing(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
@@ -34,30 +33,21 @@ func TestAGroupThatFindsAStrangersKeyLeavesNothing(t *testing.T) {
 	require.NoError(t, g.Wait(within(t, patience)))
 }
 
-// M2, W6
-func TestACancelledWaitOfAGroupLeavesNothing(t *testing.T) {
-	for name, n := range map[string]int{"all": 3, "any": 1} {
-		t.Run(name, func(t *testing.T) {
-			c, client := begin(t)
-			s, other := open(t, client), open(t, client)
-			holder := joinAll(t, other, places(other, 3)...)
-			watches := spyOnWatches(c)
-			g, err := fairqueue.JoinAny(within(t, patience), s, n, places(s, 3)...)
-			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(within(t, patience))
-			waiting := wait(t, ctx, g)
-			watches.await(t, 1)
-			cancel()
-			require.ErrorIs(t, result(t, waiting), context.Canceled)
-			eventually(t, "its keys are gone", func() bool { return len(keysUnder(t, client, "g")) == 3 })
-			require.NoError(t, g.Leave(within(t, patience)), "it has left")
-			leave(t, holder)
-			require.Empty(t, keysUnder(t, client, "g"))
-		})
-	}
+func TestACancelledWaitForAnyLeavesNothing(t *testing.T) {
+	c, client := begin(t)
+	s, other := open(t, client), open(t, client)
+	joinAll(t, other, places(other, 3)...)
+	watches := spyOnWatches(c)
+	g := joinAny(t, s, 1, places(s, 3)...)
+	ctx, cancel := context.WithCancel(within(t, patience))
+	waiting := wait(t, ctx, g)
+	watches.await(t, 1)
+	cancel()
+	require.ErrorIs(t, result(t, waiting), context.Canceled)
+	eventually(t, "its keys are gone", func() bool { return len(keysUnder(t, client, "g")) == 3 })
+	require.NoError(t, g.Leave(within(t, patience)), "it has left")
 }
 
-// M2, R1
 func TestALostReplyOfAGroupsJoinLeavesAllOrNothing(t *testing.T) {
 	for _, givesUp := range []bool{false, true} {
 		t.Run(map[bool]string{false: "tried again", true: "given up"}[givesUp], func(t *testing.T) {
@@ -91,7 +81,7 @@ func TestALostReplyOfAGroupsJoinLeavesAllOrNothing(t *testing.T) {
 	}
 }
 
-// M2: part of it was removed before the retry found the rest, which is given up for another
+// Part of it was removed before the retry found the rest, which is given up for another
 // try at all of them.
 func TestAGroupOfWhichTheRetryFindsAPartIsJoinedAnew(t *testing.T) {
 	c, client := begin(t)
@@ -116,7 +106,7 @@ func TestAGroupOfWhichTheRetryFindsAPartIsJoinedAnew(t *testing.T) {
 	}
 }
 
-// W2: a part of it that is gone is the end of all, even if that part had been granted.
+// The end of a part is the end of all, even if that part had been granted.
 func TestAGroupOfWhichAPartIsGoneIsNotGranted(t *testing.T) {
 	for name, index := range map[string]int{"granted": 0, "waiting": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +130,7 @@ func TestAGroupOfWhichAPartIsGoneIsNotGranted(t *testing.T) {
 	}
 }
 
-// W2: to ask about so many takes two reads. Between them the first ticket goes, and only then the last
+// To ask about so many takes two reads. Between them the first ticket goes, and only then the last
 // place becomes free.
 func TestAGroupThatWasNeverThereTogetherIsNotGranted(t *testing.T) {
 	c, client := begin(t)
@@ -168,7 +158,7 @@ func TestAGroupThatWasNeverThereTogetherIsNotGranted(t *testing.T) {
 	eventuallyEmpty(t, client, "g")
 }
 
-// H7: the loss of any is the loss of all; and what is left goes when the group leaves.
+// The loss of any is the loss of all; and what is left goes when the group leaves.
 func TestAGroupThatLosesAPartIsLost(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
@@ -203,7 +193,7 @@ func TestALowerLimitOfEtcdIsReported(t *testing.T) {
 	require.ErrorContains(t, err, "--max-txn-ops")
 }
 
-// R1: all go or none, so what a second attempt finds tells whether the first was applied.
+// All go or none, so what a second attempt finds tells whether the first was applied.
 func TestAGroupThatLosesAPartWhileItLeavesSaysSo(t *testing.T) {
 	for name, applied := range map[string]bool{"request lost": false, "reply lost": true} {
 		t.Run(name, func(t *testing.T) {

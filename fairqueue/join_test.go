@@ -89,7 +89,6 @@ func reset(link *embedtest.Link) func() {
 	return func() { link.Cut(); link.Heal() }
 }
 
-// R1
 func TestARetryAfterALostReplyFindsItself(t *testing.T) {
 	for _, how := range []string{"join", "try"} {
 		for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
@@ -113,30 +112,6 @@ func TestARetryAfterALostReplyFindsItself(t *testing.T) {
 	}
 }
 
-// R1: the place in line is that of the attempt whose reply was lost.
-func TestARetryKeepsItsPlaceInLine(t *testing.T) {
-	c, client := begin(t)
-	q, others := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.New(open(t, client), "q")
-	holder := hold(t, others, fairqueue.Exclusive)
-	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
-	var ticket *fairqueue.Ticket
-	joined := background(t, func() (err error) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		ticket, err = q.Join(ctx, fairqueue.Exclusive)
-		return err
-	})
-	require.NoError(t, fault.Wait(within(t, patience)))
-	later := join(t, others, fairqueue.Exclusive)
-	fault.Heal()
-	requireGranted(t, joined)
-	require.Less(t, ticket.Revision(), later.Revision())
-	granted := wait(t, within(t, patience), ticket)
-	leave(t, holder)
-	requireGranted(t, granted)
-}
-
-// R1
 func TestGivingUpAfterALostReplyRemovesTheTicket(t *testing.T) {
 	for _, how := range []string{"join", "try"} {
 		t.Run(how, func(t *testing.T) {
@@ -172,7 +147,6 @@ func TestAContextThatIsOverSendsNothing(t *testing.T) {
 	require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), hold(t, q, fairqueue.Exclusive).Key(), "no name was spent")
 }
 
-// R2
 func TestALeaveThatFailsGoesOnInTheBackground(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
@@ -190,19 +164,7 @@ func TestALeaveThatFailsGoesOnInTheBackground(t *testing.T) {
 	})
 }
 
-// R2
-func TestLeaveWithACancelledContextStillLeaves(t *testing.T) {
-	_, client, q := beginQueue(t)
-	ctx := cancelled()
-	ticket := hold(t, q, fairqueue.Exclusive)
-	// Not nil if etcd takes longer than its grace; gone in either case.
-	if err := ticket.Leave(ctx); err != nil {
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	}
-	eventuallyEmpty(t, client, "q")
-}
-
-// R2: that the second attempt finds nothing is not a loss.
+// The second attempt finds nothing.
 func TestALeaveWhoseReplyIsLostIsNoLoss(t *testing.T) {
 	c, client, q := beginQueue(t)
 	ticket := hold(t, q, fairqueue.Exclusive)
@@ -211,7 +173,6 @@ func TestALeaveWhoseReplyIsLostIsNoLoss(t *testing.T) {
 	require.Empty(t, keysUnder(t, client, "q"))
 }
 
-// R6, R10
 func TestLeavingWhatIsLostSaysSoAndTouchesNothing(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
@@ -229,7 +190,6 @@ func TestLeavingWhatIsLostSaysSoAndTouchesNothing(t *testing.T) {
 	require.ErrorIs(t, other.Leave(within(t, patience)), session.ErrClosed)
 }
 
-// R3
 func TestALateDeleteDoesNotTouchANewerTicketOfItsName(t *testing.T) {
 	c, client := begin(t)
 	theirs, link := c.Link(t)
@@ -245,7 +205,7 @@ func TestALateDeleteDoesNotTouchANewerTicketOfItsName(t *testing.T) {
 	leave(t, ticket)
 }
 
-// R11: the request arrives after the caller gave up and the doubt has been ended.
+// The request arrives after the caller gave up and the doubt has been ended.
 func TestATicketThatComesLateIsNotCreated(t *testing.T) {
 	for _, how := range []string{"join", "try"} {
 		t.Run(how, func(t *testing.T) {
@@ -297,65 +257,44 @@ func TestATryThatIsRefusedLateLeavesNoDoubt(t *testing.T) {
 	require.Zero(t, revisionOf(t, client, fmt.Sprintf("!/epoch/%x", s.Lease())))
 }
 
-// R11: a later attempt succeeds, and its ticket has been left when the request of
-// the first one arrives.
-func TestTheFirstAttemptArrivesWhenTheTicketHasBeenLeft(t *testing.T) {
-	for _, how := range []string{"join", "try"} {
-		t.Run(how, func(t *testing.T) {
-			c, client := begin(t)
-			theirs, link := c.Link(t)
-			s := open(t, theirs)
-			q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
-			held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-			var ticket *fairqueue.Ticket
-			retried(t, held, reset(link), func(ctx context.Context) (err error) {
-				ticket, err = takes(q)[how](ctx, fairqueue.Exclusive)
-				return err
-			})
-			require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), ticket.Key())
-			leave(t, ticket)
-			awaitNewEpoch(t, client, s)
-			requireNoGhost(t, c, held, client, births(t, client, "q"))
-			require.Empty(t, keysUnder(t, client, "q"))
-			hold(t, q, fairqueue.Exclusive)
-		})
-	}
-}
-
-// R11: as before, but the ticket is given up, or cannot be left, while that request
-// is under way.
-func TestTheFirstAttemptArrivesWhenTheTicketHasBeenGivenUp(t *testing.T) {
+// A later attempt succeeds. The request of the first one arrives when the ticket has been left or given up.
+func TestAFirstAttemptThatArrivesAfterTheTicketHasGoneCreatesNothing(t *testing.T) {
 	for name, giveUp := range map[string]func(*testing.T, *embedtest.Cluster, *fairqueue.Ticket){
-		"wait": func(t *testing.T, _ *embedtest.Cluster, ticket *fairqueue.Ticket) {
-			ctx := cancelled()
-			require.ErrorIs(t, ticket.Wait(ctx), context.Canceled)
+		"left": func(t *testing.T, _ *embedtest.Cluster, ticket *fairqueue.Ticket) { leave(t, ticket) },
+		"given up by its wait": func(t *testing.T, _ *embedtest.Cluster, ticket *fairqueue.Ticket) {
+			require.ErrorIs(t, ticket.Wait(cancelled()), context.Canceled)
 		},
-		"leave": func(t *testing.T, c *embedtest.Cluster, ticket *fairqueue.Ticket) {
+		"given up by its leave": func(t *testing.T, c *embedtest.Cluster, ticket *fairqueue.Ticket) {
 			fault := c.LoseRequest("Txn", embedtest.When(leaving))
 			givesUp(t, fault, func(ctx context.Context) (any, error) { return nil, ticket.Leave(ctx) })
 			fault.Heal()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			c, client := begin(t)
-			theirs, link := c.Link(t)
-			q := fairqueue.New(open(t, theirs), "q")
-			held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-			var ticket *fairqueue.Ticket
-			retried(t, held, reset(link), func(ctx context.Context) (err error) {
-				ticket, err = q.Join(ctx, fairqueue.Exclusive)
-				return err
+		for _, how := range []string{"join", "try"} {
+			t.Run(how+", "+name, func(t *testing.T) {
+				c, client := begin(t)
+				theirs, link := c.Link(t)
+				s := open(t, theirs)
+				q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
+				held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+				var ticket *fairqueue.Ticket
+				retried(t, held, reset(link), func(ctx context.Context) (err error) {
+					ticket, err = takes(q)[how](ctx, fairqueue.Exclusive)
+					return err
+				})
+				require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), ticket.Key())
+				giveUp(t, c, ticket)
+				eventuallyEmpty(t, client, "q")
+				awaitNewEpoch(t, client, s)
+				requireNoGhost(t, c, held, client, births(t, client, "q"))
+				require.Empty(t, keysUnder(t, client, "q"))
+				hold(t, q, fairqueue.Exclusive)
 			})
-			giveUp(t, c, ticket)
-			eventuallyEmpty(t, client, "q")
-			awaitNewEpoch(t, client, ticket.Session())
-			requireNoGhost(t, c, held, client, births(t, client, "q"))
-			hold(t, q, fairqueue.Exclusive)
-		})
+		}
 	}
 }
 
-// R11: the first attempt arrives while the ticket lives, and finds it.
+// The first attempt arrives while the ticket lives, and finds it.
 func TestTheFirstAttemptArrivesWhileTheTicketLives(t *testing.T) {
 	c, client := begin(t)
 	theirs, link := c.Link(t)
@@ -373,7 +312,7 @@ func TestTheFirstAttemptArrivesWhileTheTicketLives(t *testing.T) {
 	require.Empty(t, keysUnder(t, client, "q"))
 }
 
-// R11, as it happens: the bytes arrive when the black hole heals, followed by those
+// As it happens: the bytes arrive when the black hole heals, followed by those
 // that cancel the request. Whichever wins, the queue is free in the end.
 func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
 	c, client := begin(t)
@@ -398,8 +337,7 @@ func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
 	eventuallyEmpty(t, client, "q")
 }
 
-// R12
-// R1: the retry learns that its key is there, and when it looks, the key is not there any more.
+// The retry learns that its key is there, and when it looks, the key is not there any more.
 func TestARetryThatFindsItselfRemovedJoinsAnew(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
@@ -440,7 +378,6 @@ func TestTooManyRequestsAreTriedAgain(t *testing.T) {
 	require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), hold(t, q, fairqueue.Exclusive).Key(), "what was refused cannot come late")
 }
 
-// R11
 func TestAStrangersKeyDoesNotHideATicketThatComesLate(t *testing.T) {
 	c, client := begin(t)
 	theirs, link := c.Link(t)

@@ -127,7 +127,7 @@ func TestWithoutASharedAnswerEachLooks(t *testing.T) {
 	}
 }
 
-// Promise 10: the second attempt goes to another endpoint.
+// The second attempt goes to another endpoint.
 func TestASilentEndpointDoesNotMakeEachLook(t *testing.T) {
 	silent := make(chan struct{}, 1)
 	silent <- struct{}{}

@@ -98,8 +98,8 @@ func TestTheSuccessorOfAnOwnerInALongQueueDoesNotLookAtAll(t *testing.T) {
 	l.says(t, l.next, 513)
 }
 
-// Promise 1, in the one place where a waiter does not look at the queue before it owns.
-func TestWhoIsRemovedDoesNotSucceedAnOwner(t *testing.T) {
+// Here alone a waiter does not look at the queue before it owns.
+func TestARemovedWaiterDoesNotSucceedAnOwner(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(l *line) []clientv3.Op{
 		"before": func(l *line) []clientv3.Op { return []clientv3.Op{clientv3.OpDelete(l.next.Key())} },
@@ -122,8 +122,8 @@ func TestWhoIsRemovedDoesNotSucceedAnOwner(t *testing.T) {
 	}
 }
 
-// H7: between the look that grants and the mark.
-func TestWhoIsRemovedBeforeItIsMarkedDoesNotOwn(t *testing.T) {
+// The ticket is removed between the look that grants and the mark.
+func TestAWaiterThatIsRemovedBeforeItIsMarkedDoesNotOwn(t *testing.T) {
 	t.Parallel()
 	l := newLine(t, fairqueue.Exclusive)
 	server := l.c.Members()[0].Server()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func lost(t *testing.T, ctx context.Context, ticket *fairqueue.Ticket) <-chan er
 	return background(t, func() error { return ticket.Lost(ctx) })
 }
 
-// H6, H7: told by the watch, with neither a look without a reason nor a renewal.
+// The watch tells, with neither a look without a reason nor a renewal.
 func TestLostTellsOfADeletion(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
 		"by a stranger": func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) { remove(t, client, own.Key()) },
@@ -63,49 +64,16 @@ func TestLostFindsADeletionThatTheWatchMissed(t *testing.T) {
 	require.ErrorIs(t, result(t, told), session.ErrLost)
 }
 
-// H10: no false alarm, and still awake afterwards.
+// There is no false alarm, and a loss afterwards is noticed.
 func TestLostIsNotDisturbedByWhatIsNoLoss(t *testing.T) {
-	elsewhere := func(t *testing.T, c *embedtest.Cluster) {
-		client := c.Client(t)
-		for range 20 {
-			put(t, client, "elsewhere")
-		}
-	}
-	compact := func(t *testing.T, c *embedtest.Cluster) {
-		elsewhere(t, c)
-		_, err := c.Compact(within(t, patience))
-		require.NoError(t, err)
-	}
-	for name, tt := range map[string]struct {
-		size    int
-		trouble func(*testing.T, *embedtest.Cluster, *embedtest.Link)
-	}{
-		"compaction": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link) { compact(t, c) }},
-		"compaction of what the watch resumes at": {1, func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link) {
-			link.Cut()
-			compact(t, c)
-			link.Heal()
-		}},
-		"restart": {1, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link) {
-			require.NoError(t, c.Members()[0].Restart())
-		}},
-		"broken watches": {1, func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link) {
-			fault := c.Refuse("Watch", rpctypes.ErrGRPCNoLeader, embedtest.Times(3))
-			link.Cut()
-			link.Heal()
-			require.NoError(t, fault.Wait(within(t, patience)))
-		}},
-		"change of leader": {3, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link) {
-			for _, m := range c.Members() {
-				require.NoError(t, c.MoveLeader(within(t, patience), m))
-			}
-		}},
-		"restart of all": {3, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link) {
-			for _, m := range c.Members() {
-				require.NoError(t, m.Restart())
-			}
-		}},
-	} {
+	all := maps.Clone(troubles)
+	all["compaction of what the watch resumes at"] = trouble{1, func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link, _ *spy) func() {
+		link.Cut()
+		compact(t, c)
+		link.Heal()
+		return ended
+	}}
+	for name, tt := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := embedtest.Start(t, embedtest.WithSize(tt.size))
@@ -115,8 +83,9 @@ func TestLostIsNotDisturbedByWhatIsNoLoss(t *testing.T) {
 			watches := spyOnWatches(c)
 			told := lost(t, within(t, patience), ticket)
 			watches.await(t, 1)
-			tt.trouble(t, c, link)
+			over := tt.begin(t, c, link, watches)
 			elsewhere(t, c)
+			over()
 			watches.await(t, watches.seen()+3) // it has looked, and watches again
 			requireWaiting(t, told)
 			require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
@@ -185,7 +154,7 @@ func TestLostReportsThatItMayNotLook(t *testing.T) {
 	require.ErrorIs(t, result(t, again), rpctypes.ErrPermissionDenied)
 }
 
-func TestWantedTellsOfWhoJoinsAndOfTheLoss(t *testing.T) {
+func TestWantedTellsOfOtherTicketsAndOfTheLoss(t *testing.T) {
 	for name, tt := range map[string]struct {
 		happens func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket)
 		want    error
@@ -270,45 +239,6 @@ func TestKeysOfOtherQueuesAreNoCompanyAndNoProof(t *testing.T) {
 	require.ErrorIs(t, own.Wanted(within(t, patience)), fairqueue.ErrGone)
 }
 
-func TestAheadTellsWhoOwnsAndHowManyStandBefore(t *testing.T) {
-	_, client := begin(t)
-	owner := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithLabel("owner")), fairqueue.Exclusive)
-	q := fairqueue.New(open(t, client), "q")
-	second, third := join(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Shared)
-	put(t, client, "q/nested/1")
-	join(t, q, fairqueue.Exclusive) // behind
-
-	e, ahead, ok := third.Ahead(within(t, patience))
-	require.True(t, ok)
-	require.Equal(t, 2, ahead)
-	require.Equal(t, owner.Key(), e.Key)
-	require.Equal(t, "owner", e.Owner.Label)
-
-	leave(t, third) // asked when its wait is over
-	leave(t, owner)
-	e, ahead, ok = third.Ahead(within(t, patience))
-	require.True(t, ok)
-	require.Equal(t, 1, ahead)
-	require.Equal(t, second.Key(), e.Key)
-	leave(t, second)
-	_, _, ok = third.Ahead(within(t, patience))
-	require.False(t, ok, "free by now")
-}
-
-func TestAheadOfAGroupIsThatOfTheFirstQueueThatIsTaken(t *testing.T) {
-	_, client := begin(t)
-	s, other := open(t, client), open(t, client)
-	owner := hold(t, places(other, 3)[1].Queue, fairqueue.Exclusive)
-	g := joinAll(t, s, places(s, 3)...)
-	e, ahead, ok := g.Ahead(within(t, patience))
-	require.True(t, ok)
-	require.Equal(t, 1, ahead)
-	require.Equal(t, owner.Key(), e.Key)
-	leave(t, owner)
-	_, _, ok = g.Ahead(within(t, patience))
-	require.False(t, ok)
-}
-
 // Candidates may have values of a megabyte, and thousands of waiters may time out together.
 func TestAheadReadsTheValueOfTheOwnerOnly(t *testing.T) {
 	c, client := begin(t)
@@ -351,6 +281,8 @@ func TestAheadTellsOfOneMoment(t *testing.T) {
 	leave(t, owner)
 	read.Heal()
 	require.NoError(t, result(t, asked))
+	_, _, ok := last.Ahead(within(t, patience))
+	require.False(t, ok, "free by now")
 }
 
 // Nor does it keep anybody waiting.

@@ -3,19 +3,14 @@ package fairqueue_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -81,52 +76,7 @@ func (r *record) requireFair(t *testing.T, served int) {
 	}
 }
 
-func TestGrantsComeInTheOrderOfRevisions(t *testing.T) {
-	for name, modes := range map[string][]fairqueue.Mode{
-		"exclusive": {fairqueue.Exclusive},
-		"mixed":     {fairqueue.Exclusive, fairqueue.Shared, fairqueue.Shared},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, client := begin(t)
-			r := &record{owners: map[*stay]bool{}}
-			const sessions, goroutines, rounds = 3, 4, 5
-			var all sync.WaitGroup
-			for range sessions {
-				s := open(t, client)
-				for range goroutines {
-					q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
-					all.Go(func() {
-						for range rounds {
-							if err := visit(q, modes[rand.N(len(modes))], r); err != nil {
-								t.Error(err)
-								return
-							}
-						}
-					})
-				}
-			}
-			all.Wait()
-			r.requireFair(t, sessions*goroutines*rounds)
-			require.Empty(t, keysUnder(t, client, "q"))
-		})
-	}
-}
-
-func visit(q *fairqueue.Queue, m fairqueue.Mode, r *record) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	ticket, err := q.Join(ctx, m)
-	if err != nil {
-		return err
-	}
-	if err := ticket.Wait(ctx); err != nil {
-		return err
-	}
-	r.exit(r.enter(ticket.Revision(), m))
-	return ticket.Leave(ctx)
-}
-
-// M3: readers that stand next to each other share; a reader behind a writer waits.
+// Readers that stand next to each other share; a reader behind a writer waits.
 func TestAdjacentReadersShareAndNobodyOvertakes(t *testing.T) {
 	c, _, q := beginQueue(t)
 	watches := spyOnWatches(c)
@@ -186,22 +136,6 @@ func TestAdjacentReadersShareAndNobodyOvertakes(t *testing.T) {
 	requireGranted(t, writer)
 }
 
-// H12
-func TestTwoQueuesOfOneSessionExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	s := open(t, c.Client(t))
-	one, two := fairqueue.New(s, "q"), fairqueue.New(s, "q")
-	holder := hold(t, one, fairqueue.Exclusive)
-	requireBusy(t, two, fairqueue.Exclusive)
-	ticket := join(t, two, fairqueue.Exclusive)
-	require.NotEqual(t, holder.Key(), ticket.Key())
-	granted := standing(t, c, ticket)
-	requireWaiting(t, granted)
-	leave(t, holder)
-	requireGranted(t, granted)
-}
-
 // A queue at a raw prefix is shared with programs that use etcd's own package.
 func TestForeignTicketsStandInTheSameLine(t *testing.T) {
 	_, client := begin(t)
@@ -257,7 +191,6 @@ func TestForeignTicketsStandInTheSameLine(t *testing.T) {
 	requireGranted(t, readerGranted)
 }
 
-// R5
 func TestNestedAndNeighbouringNamesAreIndependent(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
@@ -314,7 +247,7 @@ func TestNestedAndNeighbouringNamesAreIndependent(t *testing.T) {
 	}
 }
 
-// R4, R5: where the join's own answer does not tell, a TryJoin looks, and takes its
+// Where the join's own answer does not tell, a TryJoin looks, and takes its
 // ticket back if it may not.
 func TestATryJoinThatMayNotLookLeavesNothing(t *testing.T) {
 	c, client := begin(t)
@@ -367,91 +300,19 @@ func TestTryJoinThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestEntriesTellOrderAndOwners(t *testing.T) {
+func TestASessionHasNoSuccessorAndAClosedKeeperHasNone(t *testing.T) {
 	_, client := begin(t)
-	q := func(label string) *fairqueue.Queue {
-		return fairqueue.New(open(t, client), "q", fairqueue.WithLabel(label))
-	}
-	entries, _, err := q("").Entries(within(t, patience))
-	require.NoError(t, err)
-	require.Empty(t, entries)
-
-	begin := time.Now().Add(-time.Second)
-	var line []*fairqueue.Ticket
-	labels := []string{"z", "", "ü\"<", "a"}
-	for i, label := range labels {
-		line = append(line, join(t, q(label), []fairqueue.Mode{fairqueue.Shared, fairqueue.Exclusive}[i%2]))
-	}
-	entries, _, err = q("").Entries(within(t, patience))
-	require.NoError(t, err)
-	require.Len(t, entries, len(line))
-	host, err := os.Hostname()
-	require.NoError(t, err)
-	for i, e := range entries {
-		require.Equal(t, line[i].Key(), e.Key)
-		require.Equal(t, line[i].Revision(), e.Revision)
-		require.Equal(t, line[i].Session().Lease(), e.Lease)
-		require.Equal(t, []fairqueue.Mode{fairqueue.Shared, fairqueue.Exclusive}[i%2], e.Mode)
-		require.Equal(t, labels[i], e.Owner.Label)
-		require.Equal(t, os.Getpid(), e.Owner.PID)
-		require.Equal(t, host, e.Owner.Host)
-		require.NotEmpty(t, e.Owner.Program)
-		require.WithinRange(t, e.Owner.Since, begin, time.Now())
-		require.True(t, json.Valid(e.Value))
-	}
-}
-
-func TestGuardHoldsOnlyForThisTicket(t *testing.T) {
-	_, client, q := beginQueue(t)
-	succeeds := func(ticket *fairqueue.Ticket) bool {
-		answer, err := client.Txn(within(t, patience)).If(ticket.Guards()...).Then(clientv3.OpPut("x", "")).Commit()
-		require.NoError(t, err)
-		return answer.Succeeded
-	}
-	old := hold(t, q, fairqueue.Exclusive)
-	require.True(t, succeeds(old))
-	leave(t, old)
-	require.False(t, succeeds(old))
-	renewed := hold(t, q, fairqueue.Exclusive)
-	require.Equal(t, old.Key(), renewed.Key())
-	require.Greater(t, renewed.Revision(), old.Revision())
-	require.False(t, succeeds(old), "although the name is the same")
-	require.True(t, succeeds(renewed))
-}
-
-// H11: the call in which the loss shows goes on with the next session.
-func TestAKeeperReplacesALostSession(t *testing.T) {
-	_, client := begin(t)
-	keeper := session.Keep(client, session.WithTTL(time.Minute))
-	t.Cleanup(func() { _ = keeper.Close(context.Background()) })
-	q := fairqueue.New(keeper, "q")
-	for _, take := range []func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error){q.Join, q.TryJoin} {
-		old := hold(t, q, fairqueue.Exclusive)
-		revoke(t, client, old.Session())
-		ticket, err := take(within(t, patience), fairqueue.Exclusive)
-		require.NoError(t, err)
-		require.NoError(t, ticket.Wait(within(t, patience)))
-		require.NotEqual(t, old.Session().Lease(), ticket.Session().Lease())
-		require.ErrorIs(t, old.Leave(within(t, patience)), session.ErrLost)
-		require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
-		leave(t, ticket)
-	}
-
-	// A session by itself has no successor.
+	keeper := session.Keep(client)
 	s := open(t, client)
 	revoke(t, client, s)
 	_, err := fairqueue.New(s, "q").Join(within(t, patience), fairqueue.Exclusive)
 	require.ErrorIs(t, err, session.ErrLost)
 	require.NoError(t, keeper.Close(within(t, patience)))
+	q := fairqueue.New(keeper, "q")
 	_, err = q.Join(within(t, patience), fairqueue.Exclusive)
 	require.ErrorIs(t, err, session.ErrClosed)
 	_, _, err = q.Entries(within(t, patience))
 	require.NoError(t, err, "looking needs no session")
-}
-
-func TestNewWithoutASourcePanics(t *testing.T) {
-	require.Panics(t, func() { fairqueue.New(nil, "q") })
-	require.Panics(t, func() { fairqueue.New((*session.Session)(nil), "q") })
 }
 
 // crowd runs f for every number at once, on queues of one session, while etcd holds the first

@@ -53,7 +53,7 @@ func ticketsUnder(t testing.TB, client *clientv3.Client, prefix string) []string
 	return tickets
 }
 
-// M4: neither starved by the light ones behind it, nor do they come in by the way.
+// Light requests behind it neither starve it nor are granted before it.
 func TestAHeavyRequestIsServedInItsTurn(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
@@ -82,28 +82,6 @@ func TestAHeavyRequestIsServedInItsTurn(t *testing.T) {
 	requireGranted(t, lightWaits)
 }
 
-// M5: not the predecessor's permit is what comes back.
-func TestAnyPermitThatIsReturnedServesTheNextInLine(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	q := fairqueue.New(open(t, c.Client(t)), "q", fairqueue.WithRecheck(never))
-	watches := spyOnWatches(c)
-	var held []*fairqueue.Ticket
-	for range 3 {
-		held = append(held, holdPermits(t, q, 1, 3))
-	}
-	var waiting []<-chan error
-	for i := range 3 {
-		waiting = append(waiting, wait(t, within(t, patience), joinPermits(t, q, 1, 3)))
-		watches.await(t, i+1)
-	}
-	for i, which := range []int{1, 0, 2} { // the predecessor, the last one, still holds
-		requireWaiting(t, waiting[i])
-		leave(t, held[which])
-		requireGranted(t, waiting[i])
-	}
-}
-
 // One that returns much lets in several, each of which is told by the one before it.
 func TestSeveralAreServedByOneReturn(t *testing.T) {
 	t.Parallel()
@@ -122,20 +100,6 @@ func TestSeveralAreServedByOneReturn(t *testing.T) {
 	}
 	watches.await(t, 5) // the last one has been told, and looked
 	requireWaiting(t, waiting[3])
-}
-
-// M6
-func TestThePermitsOfADeadHolderComeBack(t *testing.T) {
-	c, client := begin(t)
-	dying := open(t, client)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
-	watches := spyOnWatches(c)
-	holdPermits(t, fairqueue.New(dying, "q"), 2, 2)
-	waiting := wait(t, within(t, patience), joinPermits(t, q, 1, 2))
-	watches.await(t, 1)
-	requireWaiting(t, waiting)
-	revoke(t, client, dying)
-	requireGranted(t, waiting)
 }
 
 // A ticket of another kind at the same prefix takes all there is.
@@ -266,7 +230,6 @@ func TestMorePermitsThanThereCanBeWriteNothing(t *testing.T) {
 	leave(t, holdPermits(t, q, 4, 3))
 }
 
-// R1
 func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
 	c, client, q := beginQueue(t)
 	leave(t, holdPermits(t, q, 1, 3))
@@ -280,7 +243,6 @@ func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
 	eventually(t, "no ticket is left", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
 }
 
-// Promise 11, for a waiter that is several.
 func TestAGroupThatHasLostAPartDoesNotWaitForTheRest(t *testing.T) {
 	for name, want := range map[string]int{"all": 3, "any": 2} {
 		t.Run(name, func(t *testing.T) {

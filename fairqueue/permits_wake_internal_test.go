@@ -111,7 +111,7 @@ func (c *crowd) settle() {
 	}
 }
 
-// M4, M5: whatever comes and goes, and however slow the waiters are, events bring every ticket what is due
+// Whatever comes and goes, and however slow the waiters are, events bring every ticket what is due
 // to it, and none anything else; after a reduction of the size, events and a recheck do. In particular no
 // ticket waits for one that owns already and is not going to put its value any more.
 func TestEventsWakeWhateverCanOwn(t *testing.T) {

@@ -15,51 +15,6 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Until its time has passed others wait, and then they go on at once.
-func TestATicketIsReleasedWhenItsTimeIsOver(t *testing.T) {
-	_, client := begin(t)
-	s := open(t, client)
-	q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
-	holder := hold(t, q, fairqueue.Exclusive)
-	revision := holder.Revision()
-	waiting := wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
-	start := time.Now()
-	const d = 300 * time.Millisecond
-	require.NoError(t, holder.ReleaseAfter(within(t, patience), d))
-	require.NoError(t, holder.Leave(within(t, patience)), "it has left")
-	if revisionOf(t, client, holder.Key()) != 0 {
-		require.Equal(t, revision, revisionOf(t, client, holder.Key()))
-	}
-	requireGranted(t, waiting)
-	require.GreaterOrEqual(t, time.Since(start), d, "no earlier than that")
-	require.Zero(t, revisionOf(t, client, holder.Key()))
-}
-
-// The lease is another one, so neither the end of the session nor that of the process
-// takes it away too early, and the server takes it away in the end.
-func TestATicketToBeReleasedLaterOutlivesItsSession(t *testing.T) {
-	for name, group := range map[string]bool{"one": false, "group": true} {
-		t.Run(name, func(t *testing.T) {
-			_, client := begin(t)
-			s, other := open(t, client), open(t, client)
-			if group {
-				g := joinAll(t, s, places(s, 3)...)
-				require.NoError(t, g.ReleaseAfter(within(t, patience), 3*time.Second))
-			} else {
-				require.NoError(t, hold(t, places(s, 1)[0].Queue, fairqueue.Exclusive).ReleaseAfter(within(t, patience), 3*time.Second))
-			}
-			require.NoError(t, s.Close(within(t, patience)))
-			waiting := wait(t, within(t, patience), join(t, places(other, 1)[0].Queue, fairqueue.Exclusive))
-			entries := entriesOf(t, places(other, 1)[0].Queue)
-			require.Len(t, entries, 2)
-			require.NotEqual(t, s.Lease(), entries[0].Lease)
-			require.NotZero(t, entries[0].Lease)
-			requireGranted(t, waiting)
-			eventually(t, "all of it has gone", func() bool { return len(keysUnder(t, client, "g")) == 1 })
-		})
-	}
-}
-
 // More than etcd grants is as much as it grants.
 func TestATicketCanBeReleasedAfterAnyTime(t *testing.T) {
 	_, client := begin(t)
@@ -163,7 +118,7 @@ func TestALeaseThatATicketMayHaveMovedToIsLeftAlone(t *testing.T) {
 	require.Len(t, leases(t, client), 2)
 }
 
-// R1: the answer is lost, and the second attempt finds its own.
+// The answer is lost, and the second attempt finds its own.
 func TestALostReplyOfALaterReleaseIsHarmless(t *testing.T) {
 	c, client, q := beginQueue(t)
 	holder := hold(t, q, fairqueue.Exclusive)

@@ -97,7 +97,6 @@ func TestATryToShareThatIsOvertakenByAWriterIsBusy(t *testing.T) {
 	require.ElementsMatch(t, []string{owner.Key(), writer.Key()}, keysUnder(t, client, "q"))
 }
 
-// R1
 func TestALostReplyOfShareIsHarmless(t *testing.T) {
 	c, client, q := beginQueue(t)
 	owner := hold(t, q, fairqueue.Exclusive)
@@ -128,7 +127,7 @@ func TestSharingWhatIsLostIsAnError(t *testing.T) {
 	require.Panics(t, func() { _ = hold(t, q, fairqueue.Shared).Share(within(t, patience)) })
 }
 
-// M6: readers that shared with it go on, and a writer waits for them.
+// Readers that shared with it go on, and a writer waits for them.
 func TestTheDeathOfAnOwnerThatSharesLeavesTheOthersAlone(t *testing.T) {
 	c, client := begin(t)
 	dying := open(t, client)

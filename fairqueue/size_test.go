@@ -156,7 +156,6 @@ func TestResizesAtTheSameTimeLeaveOneSizeThatKnowsTheOthers(t *testing.T) {
 	}
 }
 
-// R1
 func TestResizeIsTriedAgainUntilItIsAnswered(t *testing.T) {
 	c, _, q := beginQueue(t)
 	fault := c.LoseReply("Txn", embedtest.Once())
@@ -165,7 +164,6 @@ func TestResizeIsTriedAgainUntilItIsAnswered(t *testing.T) {
 	holdPermits(t, q, 7, 7)
 }
 
-// R11
 func TestALateResizeDoesNotSetASizeThatHasBeenForgotten(t *testing.T) {
 	c, client, q := beginQueue(t)
 	resize(t, q, 3)
@@ -228,27 +226,12 @@ func TestASemaphoreAndAQueueBelowItWithTheNameOfItsFolderDoNotMeet(t *testing.T)
 				require.ErrorIs(t, q.Forget(within(t, patience)), fairqueue.ErrBusy)
 			}
 			require.Equal(t, below.Revision(), revisionOf(t, client, below.Key()))
+			leave(t, below)
+			if folder != "q/!size" {
+				require.True(t, try(t, fairqueue.New(open(t, client), folder), fairqueue.Exclusive).Granted(), "the size is not in its way")
+			}
 		})
 	}
-}
-
-func TestASizeDoesNotKeepAQueueBelowItWaiting(t *testing.T) {
-	_, client := begin(t)
-	s := open(t, client)
-	holdPermits(t, fairqueue.New(s, "q"), 1, 1)
-	ticket := try(t, fairqueue.New(s, "q/size"), fairqueue.Exclusive)
-	require.True(t, ticket.Granted())
-}
-
-// The first to come agrees on a size although somebody holds a lock below.
-func TestASizeIsAgreedOnBesideAQueueBelowIt(t *testing.T) {
-	_, client := begin(t)
-	s := open(t, client)
-	hold(t, fairqueue.New(s, "q/size"), fairqueue.Exclusive)
-	q := fairqueue.New(s, "q")
-	holdPermits(t, q, 1, 1)
-	_, err := q.TryPermits(within(t, patience), 1, 5)
-	requireSizeError(t, err, fairqueue.SizeError{Asked: 5, Agreed: 1})
 }
 
 // A user that may use the semaphore only has its epochs below it, which are nobody's permits.
@@ -310,7 +293,7 @@ func TestASizeIsAgreedOnBesideAStrangersKeyInItsFolder(t *testing.T) {
 	}
 }
 
-// R1: the retry finds itself, and no size.
+// The retry finds its ticket, and no size.
 func TestASizeIsAgreedOnBesideAStrangersKeyWhenAReplyIsLost(t *testing.T) {
 	c, client := begin(t)
 	put(t, client, "q/!size/foo")
@@ -323,7 +306,7 @@ func TestASizeIsAgreedOnBesideAStrangersKeyWhenAReplyIsLost(t *testing.T) {
 }
 
 // Two callers at the same time with different sizes do not both get a permit.
-func TestTwoWhoAgreeOnASizeBesideAStrangersKeyAgreeOnOne(t *testing.T) {
+func TestConcurrentCallersAgreeOnOneSizeBesideAStrangersKey(t *testing.T) {
 	_, client := begin(t)
 	put(t, client, "q/!size/foo")
 	var joins []<-chan error

@@ -13,7 +13,7 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// W5: all waiters and observers move to the next stream together, or none would be left for renewals.
+// All waiters and observers move to the next stream together, or none would be left for renewals.
 func TestTwoStreamsAreEnoughWhenAnEventIsSwallowed(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t, embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxConcurrentStreams = 2 }))

@@ -3,7 +3,6 @@ package fairqueue_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -40,7 +39,6 @@ func stand(t *testing.T, c *embedtest.Cluster, theirs *clientv3.Client, recheck 
 	return p
 }
 
-// W1
 func TestALostLeaseEndsTheWaitAtOnceAndIsNeverGranted(t *testing.T) {
 	c, client := begin(t)
 	holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
@@ -56,8 +54,8 @@ func TestALostLeaseEndsTheWaitAtOnceAndIsNeverGranted(t *testing.T) {
 	require.NoError(t, ticket.Leave(within(t, patience)), "it has been given up already")
 }
 
-// W1, W2: the one ahead goes first, and the session does not know yet.
-func TestWhoIsNotInLineAnyMoreIsNotGranted(t *testing.T) {
+// The one ahead goes first, and the session does not know yet.
+func TestAWaiterThatHasLostItsPlaceIsNotGranted(t *testing.T) {
 	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
 		for name, vanish := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
 			"lease revoked": func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) { revoke(t, client, own.Session()) },
@@ -81,7 +79,6 @@ func TestWhoIsNotInLineAnyMoreIsNotGranted(t *testing.T) {
 	}
 }
 
-// W2
 func TestTheNextLookFindsTheOwnKeyGone(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
@@ -92,27 +89,17 @@ func TestTheNextLookFindsTheOwnKeyGone(t *testing.T) {
 	require.Equal(t, []string{p.holder.Key()}, keysUnder(t, p.client, "q"))
 }
 
-// W3, W4: whatever happens to the watch, to etcd and to the history of keys, the waiter is granted when the holder has left.
+// Whatever happens to the watch, to etcd and to the history of keys, the waiter is granted when the holder has left.
 func TestTroubleDoesNotStopAWaiter(t *testing.T) {
-	busy := func(t *testing.T, p *pair) {
-		for range 20 {
-			put(t, p.client, "elsewhere")
-		}
-	}
-	compact := func(t *testing.T, p *pair) {
-		busy(t, p)
-		_, err := p.c.Compact(within(t, patience))
-		require.NoError(t, err)
-	}
 	for name, trouble := range map[string]func(t *testing.T, p *pair, link *embedtest.Link){
 		"a compaction": func(t *testing.T, p *pair, _ *embedtest.Link) {
-			compact(t, p)
+			compact(t, p.c)
 			leave(t, p.holder)
 		},
 		// The client resumes the watch at the last revision that it saw, which does not exist any more.
 		"a resumed watch is compacted": func(t *testing.T, p *pair, link *embedtest.Link) {
 			link.Cut()
-			compact(t, p)
+			compact(t, p.c)
 			link.Heal()
 			p.watches.await(t, 2) // it has looked and watches again
 			leave(t, p.holder)
@@ -120,12 +107,12 @@ func TestTroubleDoesNotStopAWaiter(t *testing.T) {
 		"the event is compacted": func(t *testing.T, p *pair, link *embedtest.Link) {
 			link.Cut()
 			leave(t, p.holder)
-			compact(t, p)
+			compact(t, p.c)
 			link.Heal()
 		},
 		"a restart": func(t *testing.T, p *pair, link *embedtest.Link) {
 			link.Cut() // until all is over, or the watch would be resumed too early
-			busy(t, p)
+			elsewhere(t, p.c)
 			require.NoError(t, p.c.Members()[0].Restart())
 			leave(t, p.holder)
 			link.Heal()
@@ -134,7 +121,7 @@ func TestTroubleDoesNotStopAWaiter(t *testing.T) {
 			link.Cut()
 			require.NoError(t, p.c.Members()[0].Restart())
 			leave(t, p.holder)
-			compact(t, p)
+			compact(t, p.c)
 			link.Heal()
 		},
 		"a killed member": func(t *testing.T, p *pair, _ *embedtest.Link) {
@@ -170,7 +157,7 @@ func endStream(reason error) func(t *testing.T, p *pair, _ *embedtest.Link) {
 	}
 }
 
-// W4: watches fail on creation, or the request or the notice that answers it vanishes.
+// Watches fail on creation, or the request or the notice that answers it vanishes.
 func TestAWatchThatIsNotCreatedIsTriedOnAnotherStream(t *testing.T) {
 	for name, n := range map[string]int{"refused": 4, "lost": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +177,7 @@ func TestAWatchThatIsNotCreatedIsTriedOnAnotherStream(t *testing.T) {
 	}
 }
 
-// W4: the member that serves the watch loses its leader, and stays isolated.
+// The member that serves the watch loses its leader, and stays isolated.
 func TestAWaiterLeavesAMemberThatHasLostTheLeader(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t, embedtest.WithSize(3))
@@ -218,7 +205,7 @@ func TestAWaiterLeavesAMemberThatHasLostTheLeader(t *testing.T) {
 	bad.Heal()
 }
 
-// W4: all that the waiter can reach is isolated. It lives on stale answers, is not
+// All that the waiter can reach is isolated. It lives on stale answers, is not
 // granted on them, and goes on when the member is back.
 func TestAWaiterOnAnIsolatedMemberGoesOnWhenItIsBack(t *testing.T) {
 	t.Parallel()
@@ -294,7 +281,6 @@ func TestAnAnswerOlderThanTheTicketIsNotBelieved(t *testing.T) {
 	}
 }
 
-// W5
 func TestASwallowedEventIsFoundByTheNextLook(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
@@ -326,72 +312,19 @@ func TestADeletionBeforeTheWatchStandsIsSeen(t *testing.T) {
 	}
 }
 
-// W6
-func TestACancelledWaitLeavesNothing(t *testing.T) {
-	c, client, q := beginQueue(t)
-	holder := hold(t, q, fairqueue.Exclusive)
-	watches := spyOnWatches(c)
-	ticket := join(t, q, fairqueue.Shared)
-	ctx, cancel := context.WithCancel(within(t, patience))
-	waiting := wait(t, ctx, ticket)
-	watches.await(t, 1)
-	cancel()
-	require.ErrorIs(t, result(t, waiting), context.Canceled)
-	eventually(t, "its key is gone", func() bool { return revisionOf(t, client, ticket.Key()) == 0 })
-	require.NoError(t, ticket.Leave(within(t, patience)), "it has left")
-	require.NotZero(t, revisionOf(t, client, holder.Key()))
-
-	// A done context wins over a grant, even one that needs no request.
-	leave(t, holder)
-	ticket = join(t, q, fairqueue.Exclusive)
-	require.ErrorIs(t, ticket.Wait(ctx), context.Canceled)
+// A context that has ended wins over a grant, even over one that needs no request.
+func TestAWaitWhoseContextHasEndedIsNotGrantedAndFreesItsName(t *testing.T) {
+	_, client, q := beginQueue(t)
+	ticket := join(t, q, fairqueue.Exclusive)
+	require.ErrorIs(t, ticket.Wait(cancelled()), context.Canceled)
 	eventuallyEmpty(t, client, "q")
 	eventually(t, "the name is free again", func() bool {
 		ticket := hold(t, q, fairqueue.Exclusive)
 		defer leave(t, ticket)
-		return ticket.Key() == fmt.Sprintf("q/x%x-0", ticket.Session().Lease())
+		return ticket.Key() == nameOf(ticket.Session(), fairqueue.Exclusive, 0)
 	})
 }
 
-// W6
-func TestACancellationThatRacesTheGrant(t *testing.T) {
-	c, client := begin(t)
-	all := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
-	watches := spyOnWatches(c)
-	var held int
-	for i := range 24 {
-		q := all.At(fmt.Sprint("q", i)) // where no watch has been kept
-		stood := watches.seen()
-		holder := hold(t, q, fairqueue.Exclusive)
-		ticket := join(t, q, fairqueue.Exclusive)
-		ctx, cancel := context.WithCancel(within(t, patience))
-		waiting := wait(t, ctx, ticket)
-		if i%2 > 0 {
-			watches.await(t, stood+1)
-		}
-		var race sync.WaitGroup
-		race.Go(func() {
-			for range i % 8 { // the cancellation comes a little later each time
-				_, _ = client.Get(context.Background(), "elsewhere")
-			}
-			cancel()
-		})
-		leave(t, holder)
-		race.Wait()
-		err := result(t, waiting)
-		if err == nil {
-			held++
-			require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
-			leave(t, ticket)
-		} else {
-			require.ErrorIs(t, err, context.Canceled)
-		}
-		eventuallyEmpty(t, client, fmt.Sprintf("q%d/", i))
-	}
-	t.Logf("%d granted", held)
-}
-
-// W7
 func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 	c, client := begin(t)
 	theirs, link := c.Link(t)
@@ -429,7 +362,6 @@ func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 	require.NoError(t, s.Err())
 }
 
-// W7
 func TestCallsEndWithTheirContextWithoutAQuorum(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t, embedtest.WithSize(3))
@@ -455,7 +387,6 @@ func TestCallsEndWithTheirContextWithoutAQuorum(t *testing.T) {
 	eventuallyEmpty(t, client, "q")
 }
 
-// W8
 func TestAWaiterInTheMiddleGoesAndTheOrderStays(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
 		"leaves": func(t *testing.T, _ *clientv3.Client, middle *fairqueue.Ticket) { leave(t, middle) },
@@ -488,7 +419,7 @@ func TestAWaiterInTheMiddleGoesAndTheOrderStays(t *testing.T) {
 	}
 }
 
-func TestWhatEtcdRefusesIsReportedAtOnce(t *testing.T) {
+func TestALookThatIsNotPermittedEndsTheWait(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
 	p := stand(t, c, c.Client(t), never)
@@ -497,19 +428,6 @@ func TestWhatEtcdRefusesIsReportedAtOnce(t *testing.T) {
 	require.ErrorIs(t, result(t, p.waiting), rpctypes.ErrPermissionDenied)
 	fault.Heal()
 	eventuallyEmpty(t, p.client, "q")
-
-	q := fairqueue.New(p.waiter.Session(), "q")
-	fault = c.Refuse("Txn", rpctypes.ErrGRPCNoSpace)
-	_, err := q.Join(within(t, patience), fairqueue.Exclusive)
-	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
-	_, err = q.TryJoin(within(t, patience), fairqueue.Exclusive)
-	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
-	fault.Heal()
-
-	fault = c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
-	_, _, err = q.Entries(within(t, patience))
-	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
-	fault.Heal()
 }
 
 // The watch, not a read, is what is refused.
