@@ -113,7 +113,7 @@ func TestEverythingCanBeDoneOverTLS(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) { b.everything(t, newSession(t, b.cluster.Client(t))) }, embedtest.WithMutualTLS())
 }
 
-// H5: the connections that are made anew are encrypted as well.
+// The connections that are made anew are encrypted as well.
 func TestAWaiterOverTLSOutlivesTheRestartOfItsMember(t *testing.T) {
 	cluster, _ := newCluster(t, embedtest.WithTLS())
 	blocker := lock(t, newMutex(t, cluster))
@@ -132,7 +132,6 @@ func lossOf(h *etcdlock.Hold) <-chan error {
 	return c
 }
 
-// Promise: permission denied is that error, wrapped with the lock's name, at once.
 func TestWithoutAnyOneOfThePermissionsEtcdsRefusalIsReturnedAtOnce(t *testing.T) {
 	forUsers(t, func(t *testing.T, b *bench, lacking []string) {
 		for _, user := range lacking {
@@ -182,7 +181,7 @@ func requireLacking(t *testing.T, b *bench, user string) {
 
 func (b *bench) requests() int64 { return b.cluster.Calls("Range") + b.cluster.Calls("Txn") }
 
-func TestReadingIsEnoughForThoseWhoLook(t *testing.T) {
+func TestReadPermissionIsEnoughToLook(t *testing.T) {
 	t.Parallel()
 	users, _ := usersOf([]string{"etcdlock/orders/"})
 	cluster := embedtest.Start(t, embedtest.WithAuth("secret", users...))

@@ -27,7 +27,7 @@ func expiring(t *testing.T, l etcdlock.Locker) error {
 	return await(t, "the time-out", locking(ctx, l)).err
 }
 
-func TestAWaitThatTimesOutSaysWhoIsInTheWay(t *testing.T) {
+func TestAWaitThatTimesOutNamesTheOwner(t *testing.T) {
 	cluster, client := newCluster(t)
 	owner := etcdlock.NewMutex(newSession(t, client), "orders", etcdlock.WithLabel("nightly run"))
 	other := newSession(t, cluster.Client(t))
@@ -150,7 +150,7 @@ func TestErrorsHaveTheBeginningOfWhatIsLong(t *testing.T) {
 }
 
 // What stands behind the process does not count, whether it owns or waits, nor is it read.
-func TestOneWhoWaitsInMemoryIsToldWhoIsAheadOfItsProcess(t *testing.T) {
+func TestALocalWaiterIsToldWhatIsAheadOfItsProcess(t *testing.T) {
 	cluster, client := newCluster(t)
 	m := newMutex(t, cluster, handedOn, etcdlock.WithLabel("mine"))
 	theirs := newMutex(t, cluster, etcdlock.WithLabel("theirs"))
@@ -182,7 +182,7 @@ func TestOneWhoWaitsInMemoryIsToldWhoIsAheadOfItsProcess(t *testing.T) {
 	unlock(t, granted(t, behind))
 }
 
-func TestInALongQueueOneWhoWaitsInMemoryIsNotToldWhoIsAhead(t *testing.T) {
+func TestInALongQueueALocalWaiterIsNotToldWhatIsAhead(t *testing.T) {
 	_, client := newCluster(t)
 	for i := range 11 {
 		var puts []clientv3.Op
@@ -215,7 +215,7 @@ func TestACancelledWaitIsNotExplained(t *testing.T) {
 	unlock(t, h)
 }
 
-// Scenario W7: there is nobody to ask.
+// There is nobody to ask.
 func TestATimedOutWaitInABlackHoleReturnsAllTheSame(t *testing.T) {
 	cluster, onlooker := newCluster(t)
 	h := lock(t, newMutex(t, cluster))

@@ -12,7 +12,7 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// Scenario H12: goroutines count as much as processes, on one session or several.
+// Goroutines count as much as processes, on one session or several.
 func TestNoMoreHoldALockThanItsKindAllows(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		one := b.open(b.session, "orders")
@@ -68,8 +68,7 @@ func TestAsManyHoldALockAsItsKindAllows(t *testing.T) {
 	})
 }
 
-// Promise 13, scenario F3.
-func TestWhoComesFirstIsServedFirst(t *testing.T) {
+func TestWaitersAreServedInOrder(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		blocker := lock(t, b.blocker())
 		lockers := []etcdlock.Locker{b.open(b.session, "orders"), b.orders(t)}
@@ -99,8 +98,7 @@ func TestWhoComesFirstIsServedFirst(t *testing.T) {
 	})
 }
 
-// Scenario W8.
-func TestOneWhoLeavesTheLineChangesNothingForTheOthers(t *testing.T) {
+func TestAWaiterThatLeavesChangesNothingForTheOthers(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		blocker := lock(t, b.blocker())
 		l := b.orders(t)
@@ -133,7 +131,6 @@ func TestAContextThatIsOverTakesNothing(t *testing.T) {
 	})
 }
 
-// Scenario W6.
 func TestACancellationThatRacesTheGrantIsEitherOr(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		l := b.orders(t)
@@ -159,7 +156,6 @@ func TestACancellationThatRacesTheGrantIsEitherOr(t *testing.T) {
 	})
 }
 
-// Scenario R4.
 func TestARefusedTryLockOfAnyKindWritesNothing(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		l := b.orders(t)
@@ -177,7 +173,7 @@ func TestARefusedTryLockOfAnyKindWritesNothing(t *testing.T) {
 	})
 }
 
-// Scenario W3. In etcd's election a candidate "leads" beside the leader then (E21128).
+// In etcd's election a candidate "leads" beside the leader then (E21128).
 func TestACompactionWhileWaitingIsInvisible(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		client, link := b.cluster.Link(t)
@@ -208,7 +204,6 @@ func TestACompactionWhileWaitingIsInvisible(t *testing.T) {
 	})
 }
 
-// Scenario R5.
 func TestNestedNamesAreIndependent(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		var holds []*etcdlock.Hold

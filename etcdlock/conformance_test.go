@@ -213,7 +213,7 @@ func keysAt(t *testing.T, client *clientv3.Client, prefix string) []string {
 	return keys
 }
 
-// Scenario R9. What is being removed in the background may take a moment.
+// What is being removed in the background may take a moment.
 func requireNothingLeft(t *testing.T, client *clientv3.Client) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(keysAt(t, client, "")) == 0 }, patience, waitABit)

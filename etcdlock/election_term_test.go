@@ -45,7 +45,7 @@ func TestLeaderAndCandidatesAreTold(t *testing.T) {
 	require.ErrorContains(t, err, `campaign "controller"`)
 }
 
-// Scenario E1: the candidate finds its key gone before its session has heard of the loss.
+// The candidate finds its key gone before its session has heard of the loss.
 func TestACandidateWhoseLeaseIsGoneDoesNotLeadWithoutAKey(t *testing.T) {
 	c := newContest(t)
 	leader := c.lead("a")
@@ -61,7 +61,6 @@ func TestACandidateWhoseLeaseIsGoneDoesNotLeadWithoutAKey(t *testing.T) {
 	require.Equal(t, c.next("c").Key(), c.keyOf("c"), "on a new key")
 }
 
-// Scenario W2, for a candidate.
 func TestACandidateWhoseKeyIsDeletedIsInLineAgainAtTheEnd(t *testing.T) {
 	c := newContest(t)
 	first := c.lead("a")

@@ -214,7 +214,7 @@ func TestATransferThatFailsLeavesTheTermAsItIs(t *testing.T) {
 }
 
 // The transfer took effect, and has not heard of it yet.
-func TestWhoFindsATermPassedOnMeanwhileIsNotToldOfALoss(t *testing.T) {
+func TestACallThatFindsTheTermPassedOnReportsNoLoss(t *testing.T) {
 	t.Parallel()
 	for name, look := range map[string]func(*etcdlock.Term) error{
 		"txn": func(term *etcdlock.Term) error {
@@ -286,7 +286,7 @@ func TestALostTermCannotBeTransferred(t *testing.T) {
 	require.Equal(t, []string{"b", "c"}, c.line())
 }
 
-// Promise 10 and 11: what hangs on the session does not outlast it.
+// No call of a hold outlasts its session.
 func TestATransferEndsWithTheSessionWhenEtcdIsSilent(t *testing.T) {
 	c := newContest(t)
 	client, link := c.cluster.Link(t)

@@ -113,7 +113,7 @@ func TestAfterTheBoundOthersHaveTheirTurn(t *testing.T) {
 }
 
 // The bound holds although etcd does not say whether there is anybody.
-func TestWhoGetsNoAnswerGivesItsTicketBack(t *testing.T) {
+func TestAnOwnerWithoutAnAnswerGivesItsTicketBack(t *testing.T) {
 	l := newLocal(t, etcdlock.WithLocalHandover(1, 1_000))
 	h := lock(t, l.m)
 	waiting := lineUp(t, within(t), l.m, 1)
@@ -127,7 +127,7 @@ func TestWhoGetsNoAnswerGivesItsTicketBack(t *testing.T) {
 	requireNothingLeft(t, l.client)
 }
 
-func TestWhoGivesUpInMemoryIsSkipped(t *testing.T) {
+func TestALocalWaiterThatGivesUpIsSkipped(t *testing.T) {
 	l := newLocal(t, handedOn)
 	h := lock(t, l.m)
 	ctx, cancel := context.WithCancel(within(t))
@@ -143,7 +143,7 @@ func TestWhoGivesUpInMemoryIsSkipped(t *testing.T) {
 }
 
 // Most give up at about the moment at which they are granted. entries is guarded by the lock alone.
-func TestWhoGivesUpAtTheMomentOfTheGrantTroublesNobody(t *testing.T) {
+func TestALocalWaiterThatGivesUpAtItsGrantHarmsNobody(t *testing.T) {
 	l := newLocal(t, etcdlock.WithLocalHandover(noBound, 1_000_000))
 	entries := 0
 	var granted, gaveUp atomic.Int64
@@ -191,7 +191,7 @@ func TestNobodyStandsInLineForNobody(t *testing.T) {
 }
 
 // The loss of the process's place in etcd's line, or of its session, fails all waiters in memory.
-func TestTheEndOfThePlaceInEtcdsLineReachesAllWhoWaitInMemory(t *testing.T) {
+func TestTheEndOfThePlaceInEtcdsLineReachesAllLocalWaiters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		owns bool
@@ -234,7 +234,7 @@ func TestTheEndOfThePlaceInEtcdsLineReachesAllWhoWaitInMemory(t *testing.T) {
 	}
 }
 
-func TestIfOnlyTheKeyIsLostWhoWaitsInMemoryStandsInLineAgain(t *testing.T) {
+func TestIfOnlyTheKeyIsLostLocalWaitersStandInLineAgain(t *testing.T) {
 	l := newLocal(t, handedOn)
 	h := lock(t, l.m)
 	waiting := lineUp(t, within(t), l.m, 3)

@@ -27,7 +27,7 @@ func TestAShortHoldCostsNoWatch(t *testing.T) {
 		unlock(t, h)
 	}
 	require.Equal(t, before, cluster.Calls("Watch"))
-	// Scenario W11: etcd's ranges walk over deleted names until they are compacted. BenchmarkUncontended
+	// Etcd's ranges walk over deleted names until they are compacted. BenchmarkUncontended
 	// shows that a lock stays as fast.
 	require.Len(t, keys, 1, "one name in etcd's index, whatever the age")
 }
@@ -149,7 +149,7 @@ func TestACallInTheContextOfALostHoldTellsTheLoss(t *testing.T) {
 	}
 }
 
-// Scenario R6: that the hold was lost is the news, whatever becomes of the release.
+// That the hold was lost is the news, whatever becomes of the release.
 func TestUnlockAfterALossSaysSoEvenIfEtcdIsSilent(t *testing.T) {
 	cluster, client := newCluster(t)
 	h := lock(t, newMutex(t, cluster))
@@ -161,7 +161,7 @@ func TestUnlockAfterALossSaysSoEvenIfEtcdIsSilent(t *testing.T) {
 	require.ErrorIs(t, h.Unlock(cancelled()), etcdlock.ErrLost)
 }
 
-// Scenario W7 and R8: no member can be reached.
+// No member can be reached.
 func TestCallsReturnWithTheirContextWhenEtcdIsSilent(t *testing.T) {
 	cluster, _ := newCluster(t)
 	client, link := cluster.Link(t)
@@ -178,7 +178,7 @@ func TestCallsReturnWithTheirContextWhenEtcdIsSilent(t *testing.T) {
 	}
 }
 
-// Promise 10: of three endpoints one swallows packets, and for one of the waiters it is the
+// Of three endpoints one swallows packets, and for one of the waiters it is the
 // one that serves its watch. That one has to wait until it looks without being told.
 func TestABlackHoledEndpointDoesNotStopAWaiter(t *testing.T) {
 	cluster, client := newCluster(t, embedtest.WithSize(3))

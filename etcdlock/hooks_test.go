@@ -113,7 +113,7 @@ func TestALossIsToldOnceAndTheReleaseAfterItToo(t *testing.T) {
 	require.Empty(t, j.calls)
 }
 
-// Scenario F2: it is one hold, however often it is entered.
+// It is one hold, however often it is entered.
 func TestAReentrantLockTellsOfEachHoldOnce(t *testing.T) {
 	cluster, client := newCluster(t)
 	j := newJournal()

@@ -34,7 +34,6 @@ func TestPrefixesThatCannotBeAreRefused(t *testing.T) {
 	require.Equal(t, before, cluster.Calls("Txn")+cluster.Calls("Range"))
 }
 
-// Scenario R5.
 func TestUnusualNamesAreLegalAndDoNotMeet(t *testing.T) {
 	_, client := newCluster(t)
 	s := newSession(t, client)

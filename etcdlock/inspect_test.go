@@ -29,7 +29,7 @@ func force(t *testing.T, client *clientv3.Client, key string, token etcdlock.Tok
 	require.NoError(t, etcdlock.ForceRelease(within(t), client, key, token))
 }
 
-func TestInspectShowsWhoHoldsAndWhoWaitsInOrder(t *testing.T) {
+func TestInspectShowsHoldersAndWaitersInOrder(t *testing.T) {
 	q := newLine(t)
 	empty := inspect(t, q.client, "orders")
 	require.Equal(t, etcdlock.Queue{Name: "orders", Prefix: "etcdlock/orders/"}, empty)

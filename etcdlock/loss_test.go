@@ -85,7 +85,7 @@ func TestTheOutcomeOfALostAnswerIsUnknownAndThatOfARefusalIsNot(t *testing.T) {
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 }
 
-// Scenario F4, for a store outside etcd.
+// For a store outside etcd.
 func TestAFenceRefusesTokensBelowTheHighest(t *testing.T) {
 	var fence etcdlock.Fence
 	require.ErrorIs(t, fence.Admit(0), etcdlock.ErrStale, "that is no token")
@@ -103,7 +103,7 @@ func clockOf() (now func() time.Duration, jump func(time.Duration)) {
 		func(d time.Duration) { slept.Add(int64(d)) }
 }
 
-// Promise 3: the machine has slept, and no timer has told yet. Each look is the first at its session.
+// The machine has slept, and no timer has told yet. Each look is the first at its session.
 func TestTheFirstLookTellsOfALossThatOnlyTheClockKnows(t *testing.T) {
 	_, client := newCluster(t)
 	for what, look := range map[string]func(*etcdlock.Hold) error{

@@ -25,7 +25,7 @@ func allOf(s *session.Session, names ...string) *etcdlock.Multi {
 	return etcdlock.NewMulti(s, locks...)
 }
 
-// Scenario M2. That a wait that ends leaves nothing is in the conformance suite.
+// That a wait that ends leaves nothing is in the conformance suite.
 func TestWhatIsPartlyTakenIsNotTakenAtAll(t *testing.T) {
 	cluster, client := newCluster(t)
 	mine := newSession(t, cluster.Client(t))

@@ -36,7 +36,7 @@ func countPuts(cluster *embedtest.Cluster) *atomic.Int64 {
 	return puts
 }
 
-// Promise: no space is that error, wrapped with the lock's name, at once. A hold goes on, and can
+// No space is that error, wrapped with the lock's name, at once. A hold goes on, and can
 // be released.
 func TestWhileEtcdHasNoSpaceHoldsStayAndEndAndNoneBegin(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {

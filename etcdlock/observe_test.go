@@ -38,7 +38,6 @@ func terms(t *testing.T, e *etcdlock.Election) (all []etcdlock.Leader) {
 	return all
 }
 
-// Scenario E4.
 func TestObserveTellsEveryChangeInOrder(t *testing.T) {
 	c := newContest(t)
 	seen := c.observed(c.cluster.Client(t))
@@ -67,7 +66,6 @@ func TestObserveTellsEveryChangeInOrder(t *testing.T) {
 	require.Equal(t, want, await(t, "the observer", seen.all))
 }
 
-// Scenario E4.
 func TestObserveLeavesNothingOutWhateverHappensToEtcd(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(*testing.T, *contest, *embedtest.Link, *etcdlock.Election) []etcdlock.Leader{
@@ -107,7 +105,7 @@ func TestObserveLeavesNothingOutWhateverHappensToEtcd(t *testing.T) {
 	}
 }
 
-// Scenario E4: what is compacted cannot be told, but how things stand then is.
+// What is compacted cannot be told, but how things stand then is.
 func TestObserveGoesOnAfterACompactionOfWhatItMissed(t *testing.T) {
 	c := newContest(t)
 	client, link := c.cluster.Link(t)

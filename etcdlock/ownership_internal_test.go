@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Promise 2, and its limit: what is used without a pause is not asked for each time.
+// What is used without a pause is not asked for each time.
 func TestAnOwnershipIsTrustedWithoutAQuestionWhileItIsUsedWithoutAPause(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -27,7 +27,6 @@ func enter(ctx context.Context, t *testing.T, r *etcdlock.ReentrantLock) (contex
 	return inner, h
 }
 
-// Scenario F2.
 func TestEnteringAgainCostsNothingAndKeepsTheToken(t *testing.T) {
 	r, other, cluster := reentrant(t)
 	ctx, outer := enter(within(t), t, r)

@@ -39,7 +39,7 @@ func TestALockThatIsKeptIsLockedAgainWithoutAWrite(t *testing.T) {
 	require.Equal(t, entries, l.cluster.AppliedIndex())
 }
 
-func TestALockThatIsKeptGoesToWhoeverWantsIt(t *testing.T) {
+func TestALockThatIsKeptIsGivenUpWhenItIsWanted(t *testing.T) {
 	l := newLocal(t, kept)
 	for range 3 {
 		h := lock(t, l.m)
@@ -156,7 +156,7 @@ func eachRemoval(t *testing.T, test func(*testing.T, removal), opts ...etcdlock.
 	}
 }
 
-// Promise 2: no grant rests on a ticket that was gone before the call began, whether it is the first hand-over
+// No grant rests on a ticket that was gone before the call began, whether it is the first hand-over
 // of an ownership or a later one.
 func TestAHandOverInMemoryIsOfATicketThatIsThere(t *testing.T) {
 	eachRemoval(t, func(t *testing.T, r removal) {

@@ -37,7 +37,7 @@ func atLeisure(t *testing.T) context.Context {
 	return ctx
 }
 
-// Scenario H10. One lock of every kind, each held and waited for by two.
+// One lock of every kind, each held and waited for by two.
 func TestHoldsAndLinesSurviveTheRestartOfAllMembersOneByOne(t *testing.T) {
 	t.Parallel()
 	for name, end := range ends {

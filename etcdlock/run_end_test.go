@@ -128,7 +128,6 @@ func TestRunEndsWithItsSession(t *testing.T) {
 	require.NotErrorIs(t, err, errWork)
 }
 
-// Scenario E3.
 func TestASlowLeaderIsNotReplacedBeforeItHasStopped(t *testing.T) {
 	c := newContest(t)
 	keeper := keep(t, c.cluster.Client(t), session.WithTTL(secondTTL))
@@ -157,7 +156,7 @@ func TestASlowLeaderIsNotReplacedBeforeItHasStopped(t *testing.T) {
 	require.ErrorIs(t, await(t, "the end of Run", returned), errWork)
 }
 
-// Scenarios E3 and H1: the leader cannot be reached, and its context ends first.
+// The leader cannot be reached, and its context ends first.
 func TestACutOffLeadersContextEndsBeforeAnotherLeads(t *testing.T) {
 	c := newContest(t)
 	client, link := c.cluster.Link(t)

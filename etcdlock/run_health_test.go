@@ -47,7 +47,6 @@ func requireUnhealthy(t *testing.T, ctx context.Context) {
 // A check that has not been made when the next one is due counts as failed, so most of these tests run where
 // no time passes while there is something to do, however slow the machine is.
 
-// Scenario E6.
 func TestAnUnhealthyLeaderResignsAndDoesNotCampaignUntilItIsHealthy(t *testing.T) {
 	t.Parallel()
 	inVirtualContest(t, func(t *testing.T, c *contest) {
@@ -72,8 +71,7 @@ func TestAnUnhealthyLeaderResignsAndDoesNotCampaignUntilItIsHealthy(t *testing.T
 	})
 }
 
-// Scenario E6.
-func TestWhoIsUnhealthyAtTheStartDoesNotCampaign(t *testing.T) {
+func TestACandidateThatIsUnhealthyAtTheStartDoesNotCampaign(t *testing.T) {
 	c := newContest(t)
 	var p patient
 	p.sick.Store(true)
@@ -84,8 +82,8 @@ func TestWhoIsUnhealthyAtTheStartDoesNotCampaign(t *testing.T) {
 	require.Zero(t, c.cluster.Calls("Txn"))
 }
 
-// Scenario E6: it became unhealthy while it waited.
-func TestWhoIsUnhealthyWhenItsTurnComesDoesNotLead(t *testing.T) {
+// It became unhealthy while it waited.
+func TestACandidateThatIsUnhealthyInItsTurnDoesNotLead(t *testing.T) {
 	t.Parallel()
 	inVirtualContest(t, func(t *testing.T, c *contest) {
 		leader := c.lead("a")

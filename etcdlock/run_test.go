@@ -119,7 +119,6 @@ func TestALeaderMayResignOrTransferAndRunGoesOn(t *testing.T) {
 	r.finish()
 }
 
-// Scenario E5.
 func TestRunOutlastsFailuresThatMayPass(t *testing.T) {
 	c := newContest(t)
 	unavailable := status.Error(codes.Unavailable, "a moment, please")
@@ -132,12 +131,12 @@ func TestRunOutlastsFailuresThatMayPass(t *testing.T) {
 	r.finish()
 }
 
-// Scenario E5: what Campaign returns as an error, too.
+// What Campaign returns as an error, too.
 func TestRunCampaignsAgainAfterACampaignThatFailed(t *testing.T) {
 	c := newContest(t)
 	leader := c.lead("a")
 	r := c.run("b")
-	for range 3 { // scenario E1
+	for range 3 {
 		awaitTickets(t, c.client, 2)
 		lose(t, c.client, current(t, r.keeper))
 	}
@@ -149,7 +148,7 @@ func TestRunCampaignsAgainAfterACampaignThatFailed(t *testing.T) {
 	r.finish()
 }
 
-// Scenario E5: the session goes in the pause between two terms.
+// The session goes in the pause between two terms.
 func TestRunCampaignsWithANewSession(t *testing.T) {
 	c := newContest(t)
 	r := c.run("a")

@@ -55,7 +55,7 @@ func TestReadersShareAndWritersDoNot(t *testing.T) {
 	require.Zero(t, tickets(t, q.client))
 }
 
-// Scenario M3: a writer waits for every reader that came before it, and for none that came after it. A Mutex of
+// A writer waits for every reader that came before it, and for none that came after it. A Mutex of
 // the name is a writer.
 func TestReadersAndWritersAreServedInOrder(t *testing.T) {
 	q := newLine(t)

@@ -87,7 +87,7 @@ func TestASizeThatIsNotTheAgreedOneIsRefusedWithBoth(t *testing.T) {
 	}
 }
 
-// Scenarios M4 and M5: the heavy one is not overtaken by light ones that would fit.
+// The heavy one is not overtaken by light ones that would fit.
 func TestAHeavyRequestBehindLightOnesIsServedInItsTurn(t *testing.T) {
 	p := newPool(t, 4)
 	one, two := acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 2)
@@ -104,7 +104,7 @@ func TestAHeavyRequestBehindLightOnesIsServedInItsTurn(t *testing.T) {
 	unlock(t, granted(t, light))
 }
 
-func TestMorePermitsGoToThoseWhoWaitAtOnce(t *testing.T) {
+func TestMorePermitsGoToWaitersAtOnce(t *testing.T) {
 	p := newPool(t, 1)
 	other, _ := p.other(t)
 	h := acquire(t, p.Semaphore, 1)

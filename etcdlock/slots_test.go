@@ -44,7 +44,7 @@ func TestSlotsAreDistinctAndTheLowestFree(t *testing.T) {
 }
 
 // The token of a slot is what fences, so it must rise although a ticket that joined early may
-// get its slot late. Scenario M6: so it does when the holder has crashed.
+// get its slot late. So it does when the holder has crashed.
 func TestTheTokenOfASlotIsNotThatOfThePlaceInLine(t *testing.T) {
 	p := newPool(t, 3, etcdlock.WithSlots())
 	victim, s := p.other(t, etcdlock.WithSlots())
@@ -60,7 +60,7 @@ func TestTheTokenOfASlotIsNotThatOfThePlaceInLine(t *testing.T) {
 	unlockAll(t, a, c, next)
 }
 
-// Scenario R1, for the second transaction.
+// For the second transaction.
 func TestALostReplyToTheSlotLeavesOneSlot(t *testing.T) {
 	p := newPool(t, 2, etcdlock.WithSlots())
 	fault := p.cluster.LoseReply("Txn", embedtest.Once(), touches("etcdlock/pool!/slot/", creates))

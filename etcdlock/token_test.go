@@ -65,8 +65,7 @@ func watching(c *embedtest.Cluster) *embedtest.Fault {
 	}))
 }
 
-// Scenario W9.
-func TestWhoWaitsHoldsLeadsOrObservesOutlivesItsToken(t *testing.T) {
+func TestWaitersHoldersCandidatesAndObserversOutliveTheirToken(t *testing.T) {
 	t.Parallel()
 	e := newShortLived(t)
 	blocker := lock(t, etcdlock.NewMutex(e.root, "orders"))
@@ -94,9 +93,9 @@ func TestWhoWaitsHoldsLeadsOrObservesOutlivesItsToken(t *testing.T) {
 	requireNothingLeft(t, e.root.Client())
 }
 
-// Scenario W9. A stream keeps the token that it was opened with, so a user that comes when that
+// A stream keeps the token that it was opened with, so a user that comes when that
 // has expired has to have another stream, or it would have to poll.
-func TestWhoComesAfterTheTokenOfTheStreamHasExpiredWatchesAllTheSame(t *testing.T) {
+func TestAnExpiredTokenOfTheStreamStopsNoLaterWatch(t *testing.T) {
 	for name, wait := range map[string]func(t *testing.T, e *shortLived) (done func()){
 		"waiting": func(t *testing.T, e *shortLived) func() {
 			// Not a hold, which would have a watch of its own.

@@ -36,7 +36,7 @@ var troubles = []trouble{
 	}},
 }
 
-// Promise 3, to the nanosecond: the holder hears of the loss at the last answered renewal's
+// The holder hears of the loss at the last answered renewal's
 // start + TTL - margin, and the next one gets in when etcd has noticed that the TTL is over.
 func TestTheHolderHearsOfTheLossBeforeTheNextOneGetsIn(t *testing.T) {
 	for _, tt := range []struct{ ttl, margin, slow time.Duration }{

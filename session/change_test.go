@@ -122,7 +122,6 @@ func TestNothingIsToldAfterTheEnd(t *testing.T) {
 	}
 }
 
-// H6
 func TestARevokedLeaseIsToldAsALoss(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		var c changes

@@ -77,7 +77,6 @@ func slowToNotice(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// H9
 func TestNothingIsRenewedAfterClose(t *testing.T) {
 	t.Run("periodic", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
@@ -140,7 +139,6 @@ func TestNothingIsRenewedAfterClose(t *testing.T) {
 	})
 }
 
-// R7
 func TestCloseWithoutALeaseIsNil(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)

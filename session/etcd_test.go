@@ -31,7 +31,7 @@ func leaseExists(t *testing.T, c *clientv3.Client, lease clientv3.LeaseID) bool 
 	return answer.TTL >= 0
 }
 
-// H1: at the moment the holder is told, its keys still exist.
+// At the moment the holder is told, its keys still exist.
 func TestBlackHoledSessionIsToldBeforeItsKeysAreGone(t *testing.T) {
 	cluster := startEtcd(t)
 	other := cluster.Client(t)
@@ -55,7 +55,7 @@ func TestBlackHoledSessionIsToldBeforeItsKeysAreGone(t *testing.T) {
 	require.ErrorIs(t, s.Renew(t.Context()), session.ErrLost)
 }
 
-// H5: one of three endpoints is black-holed, for longer than the TTL.
+// One of three endpoints is black-holed, for longer than the TTL.
 func TestSessionSurvivesABlackHoledEndpoint(t *testing.T) {
 	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
 		cluster := startEtcd(t, append(options, embedtest.WithSize(3))...)
@@ -76,7 +76,7 @@ func withAndWithoutPassword(t *testing.T, test func(t *testing.T, options ...emb
 	t.Run("with a password", func(t *testing.T) { test(t, embedtest.WithAuth("secret")) })
 }
 
-// H5: each of three endpoints in turn; the balancer goes round, so of three
+// Each of three endpoints in turn; the balancer goes round, so of three
 // requests one meets the silent one.
 func TestRenewFindsAnotherEndpoint(t *testing.T) {
 	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
@@ -93,7 +93,7 @@ func TestRenewFindsAnotherEndpoint(t *testing.T) {
 	})
 }
 
-// R12: etcd's own method asks again without a pause then.
+// Etcd's own method asks again without a pause then.
 func TestAMemberThatIsNotAvailableIsNotAskedInATightLoop(t *testing.T) {
 	cluster := startEtcd(t)
 	refusal := cluster.Refuse("LeaseKeepAlive", status.Error(codes.Unavailable, "not now"))
@@ -119,7 +119,7 @@ func TestARenewalWaitsForAConnection(t *testing.T) {
 	require.True(t, leaseExists(t, cluster.Client(t), s.Lease()))
 }
 
-// H6: or a write with that lease is the first to notice.
+// A write with that lease is the first to notice.
 func TestRevokedLeaseIsNoticedByAWrite(t *testing.T) {
 	cluster := startEtcd(t)
 	client := cluster.Client(t)
@@ -135,7 +135,7 @@ func TestRevokedLeaseIsNoticedByAWrite(t *testing.T) {
 	<-s.Done()
 }
 
-// H10: all members are restarted one by one, and the leader moves.
+// All members are restarted one by one, and the leader moves.
 func TestSessionSurvivesARollingRestart(t *testing.T) {
 	cluster := startEtcd(t, embedtest.WithSize(3))
 	client := cluster.Client(t)
@@ -156,7 +156,7 @@ func TestSessionSurvivesARollingRestart(t *testing.T) {
 	require.True(t, leaseExists(t, client, s.Lease()))
 }
 
-// R9: the answer to the first grant is lost. That lease cannot be found again, as
+// The answer to the first grant is lost. That lease cannot be found again, as
 // the server chose its number; nothing is bound to it, and it runs out.
 func TestLostGrantCostsNoMoreThanAnEmptyLease(t *testing.T) {
 	cluster := startEtcd(t)
@@ -175,7 +175,7 @@ func TestLostGrantCostsNoMoreThanAnEmptyLease(t *testing.T) {
 	until(t, func() bool { return len(leases(t, other)) == 0 })
 }
 
-// R1, H9: the answer to the revocation is lost.
+// The answer to the revocation is lost.
 func TestCloseConfirmsARevocationThatItDidNotHearOf(t *testing.T) {
 	cluster := startEtcd(t)
 	client := cluster.Client(t)
@@ -186,7 +186,6 @@ func TestCloseConfirmsARevocationThatItDidNotHearOf(t *testing.T) {
 	require.Empty(t, leases(t, client))
 }
 
-// H11
 func TestKeeperGoesOnAfterItsLeaseWasRevoked(t *testing.T) {
 	cluster := startEtcd(t)
 	client := cluster.Client(t)
@@ -198,7 +197,7 @@ func TestKeeperGoesOnAfterItsLeaseWasRevoked(t *testing.T) {
 	err = old.Renew(t.Context())
 	require.ErrorIs(t, err, session.ErrLost)
 	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
-	require.NoError(t, old.Close(t.Context())) // R7
+	require.NoError(t, old.Close(t.Context()))
 	next, err := keeper.Session(t.Context())
 	require.NoError(t, err)
 	put(t, client, "key", next.Lease())

@@ -38,7 +38,7 @@ func TestLeaseThatComesTooLateForItsCallerServesTheNext(t *testing.T) {
 	})
 }
 
-// H1: the lease began when the request left, however late the caller came that uses it.
+// The lease began when the request left, however late the caller came that uses it.
 func TestLeaseThatCameLateIsTrustedFromBeforeItsRequest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnGrant = late(2 * time.Second)
@@ -164,7 +164,7 @@ func TestCloseThatGivesUpLeavesNothingThatRenews(t *testing.T) {
 	})
 }
 
-// R8: a server that does not answer is not waited for as long as it would be otherwise.
+// A server that does not answer is not waited for as long as it would be otherwise.
 func TestCloseGivesALeaseThatIsBeingGrantedThreeSeconds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnGrant = lost

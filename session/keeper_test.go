@@ -84,7 +84,7 @@ func TestCallerOfAKeeperThatGivesUpDoesNotFailTheOthers(t *testing.T) {
 	})
 }
 
-// R8: the default time-out includes waiting for others to fail.
+// The default time-out includes waiting for others to fail.
 func TestKeepersCallersDoNotWaitOneAfterTheOther(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnGrant = lost
@@ -164,7 +164,6 @@ func TestSessionIsItsOwnSource(t *testing.T) {
 	})
 }
 
-// H8, H11, promise 12
 func TestKeeperReplacesASessionThatHasEndedAndTheOldOneStaysSo(t *testing.T) {
 	for name, test := range map[string]struct {
 		end func(f *fake, s *session.Session, suspend func(time.Duration))

@@ -126,7 +126,7 @@ func TestTTLAndMarginThatMakeNoSenseAreRefusedAndLeaveNoLease(t *testing.T) {
 	}
 }
 
-// R8: no member answers, whether or not the caller has set a limit.
+// No member answers, whether or not the caller has set a limit.
 func TestNewGivesUpWithItsContextOrByItself(t *testing.T) {
 	for _, limit := range []time.Duration{0, time.Minute} {
 		inVirtualTime(t, func(t *testing.T, f *fake) {

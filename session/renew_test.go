@@ -29,7 +29,7 @@ func TestIdleSessionRenewsOncePerThirdOfItsTTL(t *testing.T) {
 	})
 }
 
-// H1: the connection is black-holed after two renewals.
+// The connection is black-holed after two renewals.
 func TestLossIsToldBeforeTheServerDropsTheLease(t *testing.T) {
 	for name, hole := range map[string]fate{"requests vanish": lost, "answers vanish": unheard} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestLossIsToldBeforeTheServerDropsTheLease(t *testing.T) {
 	}
 }
 
-// H1, H2, H5: whatever becomes of the single renewals.
+// Whatever becomes of the single renewals.
 func TestSessionNeverOutlivesItsLease(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestSessionNeverOutlivesItsLease(t *testing.T) {
 	}
 }
 
-// H2: a renewal is answered 5 s late, then comes a black hole.
+// A renewal is answered 5 s late, then comes a black hole.
 func TestLateAnswerDoesNotStretchTheDeadline(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		start := time.Now()
@@ -101,7 +101,7 @@ func TestLateAnswerDoesNotStretchTheDeadline(t *testing.T) {
 	})
 }
 
-// H2: answers that overtake each other.
+// Answers overtake each other.
 func TestDeadlineNeverMovesBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
@@ -117,7 +117,7 @@ func TestDeadlineNeverMovesBack(t *testing.T) {
 	})
 }
 
-// H3: the grant is answered late, then comes a black hole.
+// The grant is answered late, then comes a black hole.
 func TestDeadlineCountsFromBeforeTheGrantWasSent(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnGrant, f.OnRenew = late(3500*time.Millisecond), lost
@@ -132,7 +132,7 @@ func TestDeadlineCountsFromBeforeTheGrantWasSent(t *testing.T) {
 	})
 }
 
-// H3: with a short TTL a slow grant uses up most of it.
+// With a short TTL a slow grant uses up most of it.
 func TestFirstRenewalDoesNotWaitAfterASlowGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnGrant = late(3500 * time.Millisecond)
@@ -145,7 +145,7 @@ func TestFirstRenewalDoesNotWaitAfterASlowGrant(t *testing.T) {
 	})
 }
 
-// H3: every caller gets a session that can be used.
+// Every caller gets a session that can be used.
 func TestALeaseThatIsOverWhenItsGrantIsAnsweredIsNotOffered(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnGrant = func(ctx context.Context, do func() error) error {
@@ -158,7 +158,7 @@ func TestALeaseThatIsOverWhenItsGrantIsAnsweredIsNotOffered(t *testing.T) {
 	})
 }
 
-// H4: no answer for 4 s right after the grant, with a TTL of 60 s.
+// No answer for 4 s right after the grant, with a TTL of 60 s.
 func TestSessionSurvivesSilenceRightAfterTheGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		f.OnRenew = lost
@@ -172,7 +172,7 @@ func TestSessionSurvivesSilenceRightAfterTheGrant(t *testing.T) {
 	})
 }
 
-// H5: one of three endpoints swallows what it gets, then two; the others take their time.
+// One of three endpoints swallows what it gets, then two; the others take their time.
 func TestSessionSurvivesSilentEndpoints(t *testing.T) {
 	for silent, late := range []fate{late(0), late(700 * time.Millisecond), late(500 * time.Millisecond)} {
 		for _, ttl := range []time.Duration{2 * time.Second, 15 * time.Second} {
@@ -296,7 +296,7 @@ func suspendable() (now func() time.Duration, suspend func(time.Duration)) {
 	return now, func(d time.Duration) { jumped.Add(int64(d)) }
 }
 
-// H8: the process was stopped for longer than its TTL.
+// The process was stopped for longer than its TTL.
 func TestFirstLookAfterASuspensionSeesTheLoss(t *testing.T) {
 	looks := map[string]func(t *testing.T, s *session.Session){
 		"Err": func(t *testing.T, s *session.Session) { require.ErrorIs(t, s.Err(), session.ErrLost) },
@@ -340,7 +340,7 @@ func TestFirstLookAfterASuspensionSeesTheLoss(t *testing.T) {
 	}
 }
 
-// H8, H2: the answer is read after waking up, before any timer went off.
+// The answer is read after waking up, before any timer went off.
 func TestAnswerAfterTheDeadlineDoesNotReviveTheSession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		now, suspend := suspendable()
@@ -385,7 +385,7 @@ func TestRenewTriesAgainUntilItsContextEnds(t *testing.T) {
 	})
 }
 
-// R12: a server that refuses at once must not be asked in a tight loop.
+// A server that refuses at once must not be asked in a tight loop.
 func TestFailingRenewalsArePaced(t *testing.T) {
 	for _, err := range []error{rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests, rpctypes.ErrPermissionDenied, errors.New("odd")} {
 		t.Run(err.Error(), func(t *testing.T) {
@@ -413,7 +413,7 @@ func TestTheServersTTLCounts(t *testing.T) {
 	})
 }
 
-// H5: the balancer's turn is shared with the client's other requests, so any attempt may
+// The balancer's turn is shared with the client's other requests, so any attempt may
 // meet the silent endpoint. What helps is that there are many.
 func TestManyAttemptsFitBeforeTheDeadline(t *testing.T) {
 	for _, ttl := range []time.Duration{2 * time.Second, 15 * time.Second, 5 * time.Minute} {
@@ -445,7 +445,7 @@ func TestAnIdleSessionIsOneGoroutine(t *testing.T) {
 	})
 }
 
-// H6: an operator revokes the lease.
+// An operator revokes the lease.
 func TestAnUnknownLeaseEndsTheSession(t *testing.T) {
 	revoke := func(f *fake) { clear(f.Alive) }
 	for name, test := range map[string]struct {

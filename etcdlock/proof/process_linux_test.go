@@ -121,7 +121,7 @@ func (h *history) collect(out io.Reader) {
 	}
 }
 
-// H8, and promises 3 and 7: processes that are stopped for longer than their TTL, or
+// Processes that are stopped for longer than their TTL, or
 // killed, never believe in a lock beside somebody else, nor do they keep it.
 func TestProcessesThatAreStoppedOrKilled(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ func newSession(t *testing.T, ctx context.Context, client *clientv3.Client) *ses
 	return s
 }
 
-// W10: all of them are served, in the order in which they came.
+// All of them are served, in the order in which they came.
 func TestManyWaitersOfOneNameAreServedInOrder(t *testing.T) {
 	cluster := embedtest.Start(t)
 	ctx := t.Context()
