@@ -3,7 +3,6 @@ package proof_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -65,15 +64,7 @@ func requireNoGoroutines(t *testing.T) {
 	t.Helper()
 	var left []string
 	require.Eventually(t, func() bool {
-		left = nil
-		for _, stack := range stacks() {
-			for _, name := range []string{"locks/session.", "locks/fairqueue.", "locks/etcdlock."} {
-				if strings.Contains(stack, name) {
-					left = append(left, stack)
-					break
-				}
-			}
-		}
+		left = stacks("locks/session.", "locks/internal/", "locks/fairqueue.", "locks/etcdlock.")
 		return len(left) == 0
 	}, 10*time.Second, 100*time.Millisecond, "goroutines are left")
 	require.Empty(t, left)

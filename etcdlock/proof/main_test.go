@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,19 +33,20 @@ func explainTimeout() *time.Timer {
 	}
 	return time.AfterFunc(limit-limit/20, func() {
 		fmt.Fprintln(os.Stderr, "the tests hang:")
-		for _, stack := range stacks() {
-			if strings.Contains(stack, "_test.go:") {
-				fmt.Fprintf(os.Stderr, "%s\n\n", stack)
-			}
-		}
+		fmt.Fprintln(os.Stderr, strings.Join(stacks("_test.go:"), "\n\n"))
 		os.Exit(2)
 	})
 }
 
-// stacks returns those of all goroutines.
-func stacks() []string {
+// stacks returns the stacks of all goroutines that are in one of the places.
+func stacks(places ...string) (found []string) {
 	all := make([]byte, 64<<20)
-	return strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n")
+	for _, stack := range strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n") {
+		if slices.ContainsFunc(places, func(place string) bool { return strings.Contains(stack, place) }) {
+			found = append(found, stack)
+		}
+	}
+	return found
 }
 
 // runAsChild is for tests that need other processes: they run this program again.
