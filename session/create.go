@@ -66,7 +66,7 @@ func create(ctx, life context.Context, c *clientv3.Client, o options, last *atom
 		}
 		if o.now() < sent+ttl-margin {
 			s := start(c, granted.ID, ttl, margin, sent, o)
-			_ = s.link.Observe(granted.ResponseHeader, 0) // the first header is always accepted
+			_ = s.link.Observe(granted.ResponseHeader) // the first header is always accepted
 			return s, nil
 		}
 	}

@@ -39,8 +39,8 @@
 // learn of it earlier, by watching their own key.
 //
 // A cluster that went back may have passed the old revision again before the session's next
-// request. Then the revision does not show it. The session is lost if its lease is gone.
-// The locks watch their keys.
+// request, and may have had as many elections as before. Then its answers do not show it. The
+// session is lost if its lease is gone. The locks watch their keys.
 //
 // # Clock
 //

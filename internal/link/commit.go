@@ -52,12 +52,12 @@ func (l *Link) Read(ctx context.Context, reads ...clientv3.Op) (answer *clientv3
 		quorum = quorum || !op.IsSerializable()
 	}
 	err = l.Call(ctx, func(ctx context.Context) (err error) {
-		minRevision := int64(0)
+		var earliest position
 		if quorum {
-			minRevision = l.history.known()
+			earliest.revision = l.history.known().revision // a member that was given a snapshot reads at an old term
 		}
 		if answer, err = l.read(ctx, reads); err == nil {
-			err = l.Observe(answer.Header, minRevision)
+			err = l.observe(answer.Header, earliest)
 		}
 		return err
 	})

@@ -77,13 +77,29 @@ func TestASessionIsLostWhenItsClusterGoesBack(t *testing.T) {
 	}{
 		"restored":                {restore(), []string{"a renewal", "a write", "a read of the quorum"}, older},
 		"restored as another one": {restore(embedtest.NewClusterID()), []string{"a renewal", "a write", "a read of the quorum", "a read of one member", "a watch"}, other},
-		"wiped":                   {wipe(), []string{"a write", "a read of the quorum"}, older},
-		"wiped, the lease":        {wipe(), []string{"a renewal"}, "requested lease not found"},
-		"wiped for another one":   {wipe(embedtest.NewClusterID()), []string{"a write", "a read of the quorum", "a read of one member", "a watch"}, other},
+		"restored, and written to": {func(c *embedtest.Cluster, s *embedtest.Snapshot) error {
+			client := c.Client(t)
+			if err := c.Restore(ctx, s); err != nil {
+				return err
+			}
+			for range 10 {
+				if _, err := client.Put(ctx, "elsewhere", ""); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, []string{"a renewal", "a write"}, "etcd went back from raft term "},
+		"wiped":                 {wipe(), []string{"a write", "a read of the quorum"}, older},
+		"wiped, the lease":      {wipe(), []string{"a renewal"}, "requested lease not found"},
+		"wiped for another one": {wipe(embedtest.NewClusterID()), []string{"a write", "a read of the quorum", "a read of one member", "a watch"}, other},
 	} {
 		for _, by := range tt.by {
 			t.Run(name+", seen by "+by, func(t *testing.T) {
 				cluster := startEtcd(t)
+				for range 2 { // each makes a raft term, and a restored cluster has fewer
+					cluster.Members()[0].Kill()
+					require.NoError(t, cluster.Members()[0].Restart())
+				}
 				s := create(t, cluster.Client(t), session.WithTTL(time.Hour))
 				snapshot, err := cluster.Snapshot(t.Context())
 				require.NoError(t, err)

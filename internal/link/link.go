@@ -115,12 +115,12 @@ func (l *Link) spawn(f func(context.Context)) (started bool) {
 	return true
 }
 
-// send makes one request, and compares the header of its answer with the history of the cluster.
+// send makes one request that etcd takes for a write, and compares the header of its answer with the history of the cluster.
 func (l *Link) send(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	minRevision := l.history.known()
+	earliest := l.history.known()
 	answer, err := l.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
 	if err == nil {
-		err = l.Observe(answer.Header, minRevision)
+		err = l.observe(answer.Header, earliest)
 	}
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func (l *Link) Watch(ctx context.Context, limit time.Duration, name, key string,
 		l.LeaveStream(w.Stream)
 	default:
 		l.Answered(w.Stream)
-		err = l.Observe(created.Header, 0)
+		err = l.Observe(created.Header)
 	}
 	stands := inTime && ok && err == nil
 	if given() && stands && l.ctx.Err() == nil {
