@@ -13,14 +13,18 @@ import (
 	"github.com/etcdlock/locks/internal/request"
 )
 
-// create commits creation, which creates the keys of all parts, until it is answered. Its
-// comparisons must fail if one of the keys is there. If one is, an earlier attempt was applied
-// although its answer never came: then answer is nil, and the keys were there at revision seen. If
-// none is, or not any more, the error is ErrBusy: a try has other conditions as well. On an error
-// nothing is left of the parts, or the session takes care of it.
-func create(ctx context.Context, parts []*part, try bool, creation link.Transaction) (answer *clientv3.TxnResponse, seen int64, err error) {
+// create creates the keys of all parts in one transaction, which also does more, until it is answered. If the keys are
+// there already, an earlier attempt was applied although its answer never came: then answer is nil, and the keys
+// were there at revision seen. If they are not there any more, the error is ErrGone. On an error nothing is left of
+// the parts, or the session takes care of it.
+func create(ctx context.Context, parts []*part, more []clientv3.Op) (answer *clientv3.TxnResponse, seen int64, err error) {
 	s := parts[0].session
-	creation.Late = func(answer *clientv3.TxnResponse, err error) { createdLate(parts, answer, err) }
+	creation := link.Transaction{Late: func(answer *clientv3.TxnResponse, err error) { createdLate(parts, answer, err) }}
+	for _, p := range parts {
+		creation.If = append(creation.If, createdAt(p.me.key, 0))
+		creation.Then = append(creation.Then, clientv3.OpPut(p.me.key, p.value, clientv3.WithLease(s.Lease())))
+	}
+	creation.Then = append(creation.Then, more...)
 	if err := s.Link().Admit(ctx); err != nil {
 		forget(parts)
 		return nil, 0, err
@@ -29,21 +33,12 @@ func create(ctx context.Context, parts []*part, try bool, creation link.Transact
 	for {
 		epoch := parts[0].epoch
 		before, checked := epoch.Now(), epoch.Checked()
-		readBack := readsOf(parts)
-		if checked {
-			readBack = append(readBack, epoch.Read())
-		}
 		creation.Epoch = epoch
-		if try { // its comparisons may well fail
-			creation.Else = readBack
-		}
 		answer, doubts, err := s.Link().Commit(ctx, creation)
 		if request.IsInFlight(err) { // from now on createdLate takes care of the parts
 			return nil, 0, err
 		}
-		for _, p := range parts {
-			p.unanswered += doubts
-		}
+		doubt(parts, doubts)
 		noSpace := request.IsAnswer(err, rpctypes.ErrNoSpace) // which may follow a write that has taken effect
 		switch {
 		case err == nil && answer.Succeeded:
@@ -59,34 +54,45 @@ func create(ctx context.Context, parts []*part, try bool, creation link.Transact
 			return nil, 0, err
 		}
 		refusal := err
-		if noSpace || !try { // rare enough for a request of its own
-			if answer, err = s.Link().Read(ctx, readBack...); err != nil {
-				for _, p := range parts {
-					p.unanswered = max(p.unanswered, 1) // or another program's key: unknown
-				}
-			}
+		readBack := readsOf(parts)
+		if checked {
+			readBack = append(readBack, epoch.Read())
 		}
-		nothing := err == nil && noneIn(answer.Responses[:len(parts)])
-		if noSpace && nothing {
+		if answer, err = s.Link().Read(ctx, readBack...); err != nil {
 			for _, p := range parts {
-				p.unanswered-- // that attempt has been answered
+				p.unanswered = max(p.unanswered, 1) // or another program's key: unknown
 			}
+			forget(parts)
+			return nil, 0, err
+		}
+		nothing := !slices.ContainsFunc(answer.Responses[:len(parts)], holdsKey)
+		if noSpace && nothing {
+			doubt(parts, -1) // that attempt has been answered
 			forget(parts)
 			return nil, 0, refusal
 		}
 		if checked && nothing {
-			var moved bool
-			if moved, err = epoch.Moved(ctx, before, answer.Responses[len(parts)].GetResponseRange()); moved {
+			moved, err := epoch.Moved(ctx, before, answer.Responses[len(parts)].GetResponseRange())
+			if moved {
 				continue
 			}
-		}
-		if err != nil {
-			forget(parts)
-			return nil, 0, err
+			if err != nil {
+				forget(parts)
+				return nil, 0, err
+			}
 		}
 		return nil, answer.Header.Revision, findAgain(parts, answer)
 	}
 }
+
+// doubt adds n to the requests that may yet create the parts.
+func doubt(parts []*part, n int) {
+	for _, p := range parts {
+		p.unanswered += n
+	}
+}
+
+func holdsKey(answer *etcdserverpb.ResponseOp) bool { return len(answer.GetResponseRange().Kvs) > 0 }
 
 // created records the transaction that has created the parts.
 func created(parts []*part, answer *clientv3.TxnResponse) {
@@ -102,30 +108,20 @@ func createdLate(parts []*part, answer *clientv3.TxnResponse, err error) {
 		abandon(parts)
 		return
 	}
-	// Keys that were there already are those of an earlier attempt. Only a try reads them, and tells that there are none.
-	none := err == nil && len(answer.Responses) > 0 && noneIn(answer.Responses[:len(parts)])
-	if err == nil && !none || request.Doubtful(err) {
-		for _, p := range parts {
-			p.unanswered++
-		}
+	if err == nil || request.Doubtful(err) { // keys that were there already are those of an earlier attempt
+		doubt(parts, 1)
 	}
 	forget(parts)
-}
-
-func noneIn(answers []*etcdserverpb.ResponseOp) bool {
-	return !slices.ContainsFunc(answers, func(r *etcdserverpb.ResponseOp) bool { return len(r.GetResponseRange().Kvs) > 0 })
 }
 
 // findAgain looks for the keys of an earlier attempt where a later one found some key
 // to be there. Unless all are there, it gives up those that are.
 func findAgain(parts []*part, answer *clientv3.TxnResponse) error {
-	var found, missing int
-	var foreign string
+	found, foreign := 0, ""
 	for i, p := range parts {
 		own := answer.Responses[i].GetResponseRange().Kvs
 		switch {
 		case len(own) == 0:
-			missing++
 		case clientv3.LeaseID(own[0].Lease) != p.session.Lease():
 			foreign = p.me.key
 		default:
@@ -141,7 +137,7 @@ func findAgain(parts []*part, answer *clientv3.TxnResponse) error {
 		switch {
 		case p.me.revision > 0:
 			p.abandon()
-		case len(answer.Responses[i].GetResponseRange().Kvs) == 0:
+		case !holdsKey(answer.Responses[i]):
 			p.forget()
 		case p.unanswered > 0:
 			p.epoch.Doubt(p.me.key, func() {})
@@ -149,11 +145,8 @@ func findAgain(parts []*part, answer *clientv3.TxnResponse) error {
 			// The name stays taken: whatever wrote there may do so again.
 		}
 	}
-	switch {
-	case foreign != "":
+	if foreign != "" {
 		return fmt.Errorf("another program's key at %s", foreign)
-	case missing == len(parts):
-		return ErrBusy
 	}
 	return ErrGone
 }

@@ -88,8 +88,8 @@ func JoinAny(ctx context.Context, source session.Source, n int, places ...Place)
 }
 
 // TryAny takes a ticket in n of the places, at random among those in which nothing is in the
-// way, or returns [ErrBusy] if there are fewer, with nothing written: one read, and one
-// transaction if there are enough; both again if others are faster. Errors are as for JoinAll.
+// way, or returns [ErrBusy] if there are fewer: one read, which writes nothing, and one
+// transaction if there are enough. If others are faster, it leaves the queues and begins again. Errors are as for JoinAll.
 func TryAny(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
 	err := check(places, n, n)
 	if err != nil {

@@ -2,12 +2,10 @@ package fairqueue
 
 import (
 	"context"
-	"errors"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
@@ -49,10 +47,9 @@ func (q *Queue) join(ctx context.Context, m Mode, value string, number int64) (*
 }
 
 // TryJoin takes a ticket only if it is granted at once, and returns [ErrBusy]
-// otherwise, with nothing written: one linearizable read, and one transaction if
-// that found nothing in the way. (Where keys of other queues lie below the prefix,
-// which only happens with raw ones, or an owner shares what it owns, a ticket may be
-// written and taken back if another one comes in between.) The ticket's Wait returns at once.
+// otherwise: one linearizable read, which writes nothing, and one transaction if
+// that found nothing in the way. If another ticket comes in between, this one leaves the queue again, which is
+// one transaction more. The ticket's Wait returns at once.
 //
 // Errors are as for Join.
 func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
@@ -65,72 +62,48 @@ func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
 // enqueue creates the keys of parts at one revision, and records what the answer says of each. The answer brings back
 // less of each queue the more there are; beyond what a transaction can carry, nothing.
 func enqueue(ctx context.Context, parts []*part) error {
+	claim(parts)
 	var reads []clientv3.Op
-	limit := int64(max(joinLimit/len(parts), 1))
 	for _, p := range parts {
-		reads = append(reads, p.start(limit)...)
+		reads = append(reads, p.start(max(joinLimit/len(parts), 1))...)
 	}
-	asked := len(reads) > 0
 	if len(parts)+len(reads) > maxOperations {
 		reads = nil
 	}
-	response, seen, err := create(ctx, parts, false, creation(parts, reads))
+	response, seen, err := create(ctx, parts, reads)
 	if len(reads) > 0 && request.IsAnswer(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
-		rename(parts)
+		claim(parts)
 		reads = nil
-		response, seen, err = create(ctx, parts, false, creation(parts, nil))
-	}
-	if errors.Is(err, ErrBusy) {
-		err = ErrGone // only their own keys could be in the way
+		response, seen, err = create(ctx, parts, nil)
 	}
 	switch {
 	case err != nil:
 		return err
-	case response == nil, !asked:
-		for _, p := range parts {
-			p.seen, p.verdict = seen, askFurther
-		}
-	case len(reads) > 0:
+	case response != nil && len(reads) > 0:
 		lists := listsOf(response.Responses[len(parts):])
 		for _, p := range parts {
 			lists = p.learnFromStart(lists, seen)
 		}
-	default:
+	case len(parts) > 1:
 		return askAll(ctx, parts)
+	default:
+		parts[0].seen, parts[0].verdict = seen, askFurther
 	}
 	return nil
 }
 
-// creation creates the key of each part under the name that it has, and reads.
-func creation(parts []*part, reads []clientv3.Op) link.Transaction {
-	conditions := make([]clientv3.Cmp, len(parts))
-	puts := make([]clientv3.Op, len(parts), len(parts)+len(reads))
-	for i, p := range parts {
-		conditions[i], puts[i] = p.absent(), p.put()
+// start reads what may block p, in the transaction that creates p.
+func (p *part) start(limit int) []clientv3.Op {
+	if limit == joinLimit && p.name >= joinLimit && p.mode != Shared {
+		return nil // the session alone has, or had, more keys there, and etcd counts even those that it leaves out
 	}
-	return link.Transaction{If: conditions, Then: append(puts, reads...)}
+	return p.queue.beginning(p.mode, int64(limit))
 }
 
-// rename prepares parts for another attempt, after one that etcd has refused and that has freed their names.
-func rename(parts []*part) {
-	for _, p := range parts {
-		again := p.queue.newPart(p.session, p.mode, p.value, p.number)
-		p.name, p.me, p.unanswered = again.name, again.me, 0
-	}
-}
-
-// start reads what may block p, the beginning of it in the order of keys, in the
-// transaction that creates p.
-func (p *part) start(limit int64) []clientv3.Op {
-	if limit == joinLimit && p.mode != Shared {
-		if p.name >= joinLimit {
-			return nil // the session alone has, or had, more keys there, and etcd counts even those that it leaves out
-		}
-		return []clientv3.Op{p.queue.start}
-	}
-	var reads []clientv3.Op
-	for _, span := range p.queue.space.blocking(p.mode) {
-		reads = append(reads, clientv3.OpGet(span.first, append(p.mode.readOptions(false), clientv3.WithRange(span.end), clientv3.WithLimit(limit))...))
+// beginning reads what may block a ticket of mode m, up to limit keys of each span, in the order of keys.
+func (q *Queue) beginning(m Mode, limit int64) (reads []clientv3.Op) {
+	for _, span := range q.space.blocking(m) {
+		reads = append(reads, clientv3.OpGet(span.first, append(m.readOptions(false), clientv3.WithRange(span.end), clientv3.WithLimit(limit))...))
 	}
 	return reads
 }

@@ -45,26 +45,22 @@ type state struct {
 	marked   bool  // as an owner, or tried to
 }
 
-// newPart reserves a name for a key. Whether it becomes free again is up to create.
 func (q *Queue) newPart(s *session.Session, m Mode, value string, number int64) *part {
-	name := s.Link().Claim(string(q.space))
-	p := &part{
-		queue: q, session: s, mode: m, strategy: m.strategy(), name: name, number: number, value: value,
-		me: entry{key: q.space.key(m, s.Lease(), name, number)},
-	}
 	if m != Candidate {
-		p.value = valueAt(q.owner, time.Now())
+		value = valueAt(q.owner, time.Now())
 	}
-	return p
+	return &part{queue: q, session: s, mode: m, strategy: m.strategy(), number: number, value: value}
+}
+
+// claim reserves names for the keys of parts. Whether they become free again is up to create.
+func claim(parts []*part) {
+	for _, p := range parts {
+		p.name, p.unanswered = p.link().Claim(string(p.queue.space)), 0
+		p.me = entry{key: p.queue.space.key(p.mode, p.session.Lease(), p.name, p.number)}
+	}
 }
 
 func (p *part) link() *link.Link { return p.session.Link() }
-
-func (p *part) put() clientv3.Op {
-	return clientv3.OpPut(p.me.key, p.value, clientv3.WithLease(p.session.Lease()))
-}
-
-func (p *part) absent() clientv3.Cmp { return createdAt(p.me.key, 0) }
 
 // guard holds while the key exists that the ticket has created.
 func (p *part) guard() clientv3.Cmp { return createdAt(p.me.key, p.me.revision) }
@@ -115,7 +111,7 @@ func (p *part) discard() {
 // forget is for a key that is known not to exist. Its name is free again, unless a
 // request that creates it may still arrive.
 func (p *part) forget() {
-	name := p.name // rename may change it before the doubt ends
+	name := p.name // another claim may change it before the doubt ends
 	free := func() { p.link().Free(string(p.queue.space), name) }
 	if p.unanswered > 0 {
 		p.epoch.Doubt(p.me.key, free)

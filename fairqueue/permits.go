@@ -2,7 +2,6 @@ package fairqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -65,7 +63,7 @@ func (q *Queue) JoinPermits(ctx context.Context, weight, size int64) (*Ticket, e
 }
 
 // TryPermits is JoinPermits only if that is granted at once. Otherwise the error is
-// [ErrBusy], with nothing written: one linearizable read, and one transaction if there was
+// [ErrBusy]: one linearizable read, which writes nothing, and one transaction if there was
 // room. If another ticket takes the room in between, it has to leave the queue again, which is one transaction more.
 func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
 	return q.acquire(ctx, "", func(s *session.Session) (*Ticket, error) {
@@ -76,20 +74,7 @@ func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, er
 		if err != nil {
 			return nil, err
 		}
-		p := t.first()
-		if p.verdict == askFurther {
-			if err := p.strategy.look(ctx, p, wakeup{revision: p.me.revision}); err != nil {
-				p.abandon()
-				return nil, err
-			}
-		}
-		if p.verdict == granted {
-			return t, nil
-		}
-		if err := leave(ctx, t.parts); err != nil {
-			return nil, err
-		}
-		return nil, ErrBusy
+		return t, grantedOrLeave(ctx, t.parts)
 	})
 }
 
@@ -111,13 +96,10 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	record := clientv3.OpTxn(
 		[]clientv3.Cmp{agreed.vacant()},
 		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size), agreement{Slots: q.slots}.value())}, nil)
-	response, seen, err := create(ctx, []*part{p}, false, link.Transaction{
-		If:   []clientv3.Cmp{p.absent()},
-		Then: []clientv3.Op{record, p.put(), clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.start},
+	claim([]*part{p})
+	response, seen, err := create(ctx, []*part{p}, []clientv3.Op{
+		record, clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.beginning(permit, joinLimit)[0],
 	})
-	if errors.Is(err, ErrBusy) {
-		err = ErrGone // only its own key could be in the way
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 // creatingPermits fits the transactions that create a ticket for permits.
 func creatingPermits(message any) bool {
 	r, ok := message.(*etcdserverpb.TxnRequest)
-	return ok && len(r.Success) == 4 && r.Success[0].GetRequestTxn() != nil
+	return ok && len(r.Success) == 4 && r.Success[1].GetRequestTxn() != nil
 }
 
 func TestATryForPermitsThatIsGrantedIsOneWrite(t *testing.T) {

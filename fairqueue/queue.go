@@ -22,10 +22,9 @@ var ErrBusy = errors.New("etcdlock: busy")
 type Queue struct {
 	source  session.Source
 	space   space
-	start   clientv3.Op // reads the queue, as far as a join brings it back
-	epochs  []string    // folders of the keys of sessions' epochs
-	foreign bool        // other programs use it
-	owner   string      // template of its tickets' values
+	epochs  []string // folders of the keys of sessions' epochs
+	foreign bool     // other programs use it
+	owner   string   // template of its tickets' values
 	recheck time.Duration
 	slots   bool
 	err     error // of the label
@@ -61,9 +60,7 @@ func (q *Queue) At(prefix string) *Queue {
 // in returns a queue that differs in where its tickets are.
 func (q *Queue) in(s space) *Queue {
 	in := *q
-	all := s.all()
 	in.space = s
-	in.start = clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithLimit(joinLimit), clientv3.WithKeysOnly())
 	return &in
 }
 

@@ -246,7 +246,7 @@ func TestASizeCanBeForgottenAfterADoubt(t *testing.T) {
 	leave(t, holdPermits(t, q, 1, 3))
 	lost := c.Hold("Txn", embedtest.Once(), embedtest.When(func(message any) bool {
 		r, ok := message.(*etcdserverpb.TxnRequest)
-		return ok && len(r.Success) > 1 && r.Success[1].GetRequestPut() != nil // after the size
+		return ok && len(r.Success) > 1 && r.Success[0].GetRequestPut() != nil // not a removal
 	}))
 	ctx, cancel := context.WithCancel(within(t, patience))
 	given := calling(t, func() (any, error) { return q.JoinPermits(ctx, 1, 3) })

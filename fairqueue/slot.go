@@ -62,5 +62,8 @@ func (p *part) trySlot(ctx context.Context) (slot *part, number int, err error) 
 	}
 	q := p.queue.in(space(prefix + strconv.Itoa(number) + "/"))
 	slot = q.newPart(p.session, Exclusive, "", 0)
-	return slot, number, takeFree(ctx, []*part{slot}, true)
+	if err := enqueue(ctx, []*part{slot}); err != nil {
+		return nil, 0, err
+	}
+	return slot, number, grantedOrLeave(ctx, []*part{slot})
 }
