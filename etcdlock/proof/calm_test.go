@@ -46,7 +46,9 @@ func (s *storm) calm(t *testing.T) {
 func (s *storm) nothingLeft(t *testing.T, when string) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		left, err := s.admin.Get(t.Context(), "etcdlock/", clientv3.WithPrefix())
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		left, err := s.admin.Get(ctx, "etcdlock/", clientv3.WithPrefix())
+		cancel()
 		require.NoError(t, err)
 		left.Kvs = slices.DeleteFunc(left.Kvs, func(kv *mvccpb.KeyValue) bool { return !isTicket(string(kv.Key)) })
 		if len(left.Kvs) == 0 {

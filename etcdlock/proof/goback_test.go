@@ -37,7 +37,8 @@ func TestAClusterThatGoesBack(t *testing.T) {
 		client, link := cluster.Link(t)
 		workers = append(workers, newWorker(i, newLife(client, link), h, nil, seed))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(*goBack)*time.Minute)
+	defer cancel()
 	var working sync.WaitGroup
 	holders := make([]*holder, len(workers))
 	for i, w := range workers {
@@ -47,7 +48,7 @@ func TestAClusterThatGoesBack(t *testing.T) {
 	}
 	for range *goBack {
 		wait(ctx, time.Duration(random.IntN(1000))*time.Millisecond)
-		grow(t, cluster)
+		grow(ctx, t, cluster)
 		snapshot, err := cluster.Snapshot(ctx)
 		require.NoError(t, err)
 		wait(ctx, time.Duration(random.IntN(1500))*time.Millisecond)
@@ -83,17 +84,17 @@ func TestAClusterThatGoesBack(t *testing.T) {
 
 // grow makes the cluster older than one that was just restored: it elects leaders. The revision alone would not show
 // that the cluster has gone back, since other clients raise it soon.
-func grow(t *testing.T, cluster *embedtest.Cluster) {
+func grow(ctx context.Context, t *testing.T, cluster *embedtest.Cluster) {
 	t.Helper()
 	for client := cluster.Client(t); ; {
-		answer, err := client.Get(t.Context(), "etcdlock/", clientv3.WithCountOnly())
+		answer, err := client.Get(ctx, "etcdlock/", clientv3.WithCountOnly())
 		require.NoError(t, err)
 		if answer.Header.RaftTerm >= 6 {
 			return
 		}
 		if members := cluster.Members(); len(members) > 1 {
 			i := slices.Index(members, cluster.Leader())
-			require.NoError(t, cluster.MoveLeader(t.Context(), members[(i+1)%len(members)]))
+			require.NoError(t, cluster.MoveLeader(ctx, members[(i+1)%len(members)]))
 			continue
 		}
 		cluster.Members()[0].Kill()

@@ -33,7 +33,7 @@ func explainTimeout() *time.Timer {
 	}
 	return time.AfterFunc(limit-limit/20, func() {
 		fmt.Fprintln(os.Stderr, "the tests hang:")
-		fmt.Fprintln(os.Stderr, strings.Join(stacks("_test.go:"), "\n\n"))
+		fmt.Fprintln(os.Stderr, strings.Join(stacks("_test.go:", "client/v3.(*watchGRPCStream).run"), "\n\n"))
 		os.Exit(2)
 	})
 }
