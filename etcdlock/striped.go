@@ -74,7 +74,7 @@ func (s *Striped) Stripe(i int) *Mutex {
 // it gets one. Errors are as for [Multi.Lock].
 //
 // With more than 127 stripes, or more than etcd allows in a transaction, a call that finds none free
-// is in line for up to 64 of them, picked at random, and reads the others about every 10 s. A later
+// is in line for up to 64 of them, picked at random, and gets none of the others. A later
 // call may get a stripe that an earlier one does not wait for.
 func (s *Striped) Any(ctx context.Context) (*Hold, int, error) {
 	h, stripes, err := s.AnyN(ctx, 1)

@@ -281,12 +281,6 @@ func leaving(message any) bool {
 	return ok && len(r.Success) == 1 && r.Success[0].GetRequestDeleteRange() != nil
 }
 
-// choosing fits those that give up what is not wanted any more.
-func choosing(message any) bool {
-	r, ok := message.(*etcdserverpb.TxnRequest)
-	return ok && len(r.Success) > 0 && r.Success[0].GetRequestTxn().GetSuccess()[0].GetRequestDeleteRange() != nil
-}
-
 // looking fits the reads with which the session looks after keys that may come late.
 func looking(message any) bool {
 	r, ok := message.(*etcdserverpb.TxnRequest)

@@ -71,27 +71,3 @@ func giveUp(parts []*part) []*part {
 	}
 	return given
 }
-
-// leaveRest gives up the rest, if those chosen are still there: otherwise ErrGone. An attempt may arrive
-// when the names of the rest are others' already, so each of them has a guard of its own.
-func leaveRest(ctx context.Context, chosen, rest []*part) error {
-	s := chosen[0].session
-	var deletes []clientv3.Op
-	for _, p := range rest {
-		deletes = append(deletes, clientv3.OpTxn([]clientv3.Cmp{p.guard()}, []clientv3.Op{clientv3.OpDelete(p.me.key)}, nil))
-	}
-	var found bool
-	err := s.Link().Call(ctx, func(ctx context.Context) error {
-		answer, err := s.Client().Txn(ctx).If(guardsOf(chosen)...).Then(deletes...).Commit()
-		found = err == nil && answer.Succeeded
-		return err
-	})
-	switch {
-	case err != nil:
-		return err // the caller gives up everything
-	case !found:
-		return ErrGone
-	}
-	forget(giveUp(rest))
-	return nil
-}

@@ -138,7 +138,10 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 			return err
 		case noSpace != nil: // the next read shows what has become of it
 		case err != nil:
-			return tooMany(err, len(conditions))
+			if request.IsAnswer(err, rpctypes.ErrTooManyOps) {
+				err = &TooManyError{Places: len(conditions)}
+			}
+			return err
 		case done:
 			p.passed()
 			return nil

@@ -16,9 +16,8 @@ import (
 type Ticket struct {
 	parts []*part
 	// want is how many of the parts Wait waits for. It gives up the others.
-	want   int
-	places []Place // that JoinAny may choose from
-	slot   int     // -1: none
+	want int
+	slot int // -1: none
 }
 
 // newTicket is for parts that are all wanted.

@@ -54,13 +54,16 @@ func (t *Ticket) Wait(ctx context.Context) error {
 }
 
 func (t *Ticket) wait(ctx context.Context) error {
-	if t.want < len(t.parts) {
-		return t.waitForAny(ctx)
-	}
 	together := t.Granted() && t.seenTogether()
-	for _, p := range t.parts {
-		if err := p.wait(ctx, t.parts); err != nil {
+	if t.want < len(t.parts) {
+		if err := t.waitForAny(ctx); err != nil {
 			return err
+		}
+	} else {
+		for _, p := range t.parts {
+			if err := p.wait(ctx, t.parts); err != nil {
+				return err
+			}
 		}
 	}
 	if !together && len(t.parts) > 1 {
