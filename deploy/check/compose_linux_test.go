@@ -1,0 +1,134 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+)
+
+var withPrefix = clientv3.WithPrefix()
+
+// project loads the file as docker compose does, with its profile.
+func project(t *testing.T) *types.Project {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{"../compose.yaml"}, cli.WithName("etcdlock"), cli.WithProfiles([]string{"tool"}))
+	require.NoError(t, err)
+	p, err := options.LoadProject(context.Background())
+	require.NoError(t, err)
+	return p
+}
+
+func TestComposeFileIsValid(t *testing.T) {
+	p := project(t)
+	require.Equal(t, 3, *p.Services["controller"].Deploy.Replicas)
+	dockerfile, err := stages()
+	require.NoError(t, err)
+	for _, name := range []string{"controller", "etcdlock"} {
+		build := p.Services[name].Build
+		require.Contains(t, dockerfile, build.Target)
+		context, err := filepath.Abs(root)
+		require.NoError(t, err)
+		require.Equal(t, context, build.Context)
+		require.Equal(t, "deploy/Dockerfile", build.Dockerfile)
+	}
+	for name := range p.Services["etcdlock"].Environment {
+		isVariable(t, name)
+	}
+}
+
+func TestMembersOfTheComposeFileFitTogether(t *testing.T) {
+	p := project(t)
+	var peers []string
+	for i := range 3 {
+		name := fmt.Sprintf("etcd-%d", i+1)
+		set := p.Services[name].Environment
+		require.Equal(t, name, *set["ETCD_NAME"])
+		require.Equal(t, "http://"+name+":2379", *set["ETCD_ADVERTISE_CLIENT_URLS"])
+		require.Equal(t, "http://"+name+":2380", *set["ETCD_INITIAL_ADVERTISE_PEER_URLS"])
+		require.Equal(t, "1h", *set["ETCD_AUTO_COMPACTION_RETENTION"])
+		require.Equal(t, *set["ETCD_DATA_DIR"], p.Services[name].Volumes[0].Target)
+		peers = append(peers, name+"=http://"+name+":2380")
+	}
+	require.Equal(t, strings.Join(peers, ","), *p.Services["etcd-1"].Environment["ETCD_INITIAL_CLUSTER"])
+}
+
+func TestSettingsOfTheMembersAreEtcds(t *testing.T) {
+	help, err := exec.Command("etcd", "--help").CombinedOutput()
+	if err != nil {
+		t.Skipf("no etcd in the PATH (Debian: apt-get install etcd-server): %v", err)
+	}
+	for name := range project(t).Services["etcd-1"].Environment {
+		flag := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "ETCD_"), "_", "-"))
+		require.Contains(t, string(help), "--"+flag+" ", name)
+	}
+}
+
+// A docker of an older kind may read the file differently.
+func TestComposeOfThisMachineAcceptsTheFile(t *testing.T) {
+	for _, command := range [][]string{{"docker", "compose"}, {"docker-compose"}} {
+		if exec.Command(command[0], append(command[1:], "version")...).Run() != nil {
+			continue
+		}
+		out, err := exec.Command(command[0], append(command[1:], "-f", "../compose.yaml", "config", "-q")...).CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Empty(t, string(out))
+		return
+	}
+	t.Skip("no docker compose here (Debian: apt-get install docker-compose)")
+}
+
+func TestReplicasOfTheComposeFileDoTheWork(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(scratch, "controller")
+	build := exec.Command("go", "build", "-o", binary, "./examples/controller")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	c := embedtest.Start(t, embedtest.WithSize(3))
+	client := c.Client(t)
+	argv := []string{binary, "replica"} // the image's entrypoint
+	for _, arg := range project(t).Services["controller"].Command {
+		if strings.HasPrefix(arg, "etcd-1:2379,") {
+			arg = strings.Join(c.Endpoints(), ",")
+		}
+		argv = append(argv, arg)
+	}
+	var replicas []*process
+	for range 3 {
+		replicas = append(replicas, run(t, nil, argv...))
+	}
+	for _, size := range []int{3, 5} {
+		_, err := client.Put(within(t), "controller/desired", fmt.Sprint(size))
+		require.NoError(t, err)
+		var fleet struct {
+			Size int
+			By   string
+		}
+		eventually(t, "a fleet", func() bool {
+			answer, err := client.Get(within(t), "controller/actual")
+			return err == nil && len(answer.Kvs) == 1 && json.Unmarshal(answer.Kvs[0].Value, &fleet) == nil && fleet.Size == size
+		})
+		for i, r := range replicas {
+			if strings.HasSuffix(fleet.By, fmt.Sprintf("-%d", r.cmd.Process.Pid)) {
+				r.terminate()
+				require.Zero(t, r.code())
+				replicas = append(replicas[:i], replicas[i+1:]...)
+				break
+			}
+		}
+		require.NotEmpty(t, replicas)
+	}
+	require.Len(t, replicas, 1, "two have led, and ended")
+}

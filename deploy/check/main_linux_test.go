@@ -1,0 +1,136 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	// patience bounds what must happen at some time. Nothing is measured by it.
+	patience = 30 * time.Second
+
+	// pause is between looks for what gives no signal.
+	pause = 10 * time.Millisecond
+
+	root = "../.."
+)
+
+// tool is the binary of the Dockerfile.
+var tool = sync.OnceValues(func() (string, error) { return buildImage("build-tool", "etcdlock") })
+
+var scratch string // a directory for all tests
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	var err error
+	if scratch, err = os.MkdirTemp("", "check"); err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	return m.Run()
+}
+
+// output is what a process has written so far.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// process is a command that runs.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	out   output // and errors
+	ended chan struct{}
+}
+
+func run(t *testing.T, env []string, argv ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.WaitDelay = time.Second
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		if t.Failed() {
+			t.Logf("%v\n%s", argv, p.out.String())
+		}
+	})
+	return p
+}
+
+// code waits for the end.
+func (p *process) code() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		require.FailNow(p.t, "still running", "%v\n%s", p.cmd.Args, p.out.String())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// terminate sends SIGTERM to the process alone.
+func (p *process) terminate() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	require.Eventually(t, holds, patience, pause, what)
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func endpoints(all []string) string { return "ETCDCTL_ENDPOINTS=" + strings.Join(all, ",") }
+
+// script writes an executable for /bin/sh.
+func script(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700)) //nolint:gosec // it has to be executable
+	return path
+}
+
+// theTool returns the path of the tool's binary.
+func theTool(t *testing.T) string {
+	t.Helper()
+	path, err := tool()
+	require.NoError(t, err)
+	return path
+}
