@@ -43,6 +43,36 @@ func ExampleInspect() {
 	// weight 0, priority 10, label "", leader true
 }
 
+// A list of all locks, and a view that is kept up with them.
+func ExampleFollowAll() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	h := must(etcdlock.NewMutex(src, "orders").Lock(ctx))
+	must(etcdlock.NewElection(src, "controller").Campaign(ctx, "node-1"))
+	for queue, err := range etcdlock.InspectAll(ctx, src.Client()) {
+		check(err)
+		fmt.Println(queue.Name, "is held by", queue.Holding)
+	}
+
+	view := make(map[string]etcdlock.Queue)
+	for queue, err := range etcdlock.FollowAll(ctx, src.Client()) {
+		check(err)
+		view[queue.Prefix] = queue
+		switch {
+		case len(view) == 2 && h.Err() == nil:
+			check(h.Unlock(ctx))
+		case queue.Name == "orders" && len(queue.Places) == 0:
+			fmt.Println("orders is free")
+			return
+		}
+	}
+	// Output:
+	// controller is held by 1
+	// orders is held by 1
+	// orders is free
+}
+
 func ExampleBlockedError() {
 	src, stop := sessions()
 	defer stop()

@@ -1,5 +1,7 @@
 package etcdlock
 
+import "time"
+
 // WaitingLocally tells how many goroutines wait in m's memory.
 func WaitingLocally(m *Mutex) int {
 	m.line.mu.Lock()
@@ -13,3 +15,6 @@ func OwnsLocally(m *Mutex) bool {
 	defer m.line.mu.Unlock()
 	return m.line.current != nil
 }
+
+// WithRecheck sets how often FollowAll compares what it has with etcd.
+func WithRecheck(d time.Duration) Option { return optionFunc(func(o *options) { o.recheck = d }) }

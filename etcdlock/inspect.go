@@ -16,7 +16,7 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Queue is what Inspect sees.
+// Queue is what [Inspect], [InspectAll] and [FollowAll] see of a lock.
 type Queue struct {
 	Name    string
 	Prefix  string  // where it is in etcd, with the slash at its end
@@ -39,7 +39,7 @@ type Place struct {
 
 	Lease clientv3.LeaseID
 	// TTL is how long the lease lasts without a renewal. If it is far below the session's TTL, the
-	// process may be gone. 0 if it could not be read.
+	// process may be gone. 0 if it could not be read; only Inspect reads it.
 	TTL time.Duration
 }
 
@@ -76,19 +76,27 @@ func inspect(ctx context.Context, client *clientv3.Client, name string, opts []O
 	if err != nil {
 		return Queue{}, err
 	}
-	q := Queue{Name: name, Prefix: prefix + "/", Size: size}
+	q := newQueue(name, prefix, entries, size)
 	ttls := leaseTTLs(ctx, client, entries)
+	for i := range q.Places {
+		q.Places[i].TTL = ttls[q.Places[i].Lease]
+	}
+	return q, nil
+}
+
+// newQueue is what is known without asking about leases.
+func newQueue(name, prefix string, entries []fairqueue.Entry, size int64) Queue {
+	q := Queue{Name: name, Prefix: prefix + "/", Size: size}
 	for _, e := range entries {
 		if e.Owns {
 			q.Holding++
 		}
 		q.Places = append(q.Places, Place{
 			Key: e.Key, Token: Token(e.Revision), Holding: e.Owns, Kind: e.Mode.String(),
-			Owner: e.Owner, Value: string(e.Value), Weight: e.Weight, Priority: e.Priority,
-			Lease: e.Lease, TTL: ttls[e.Lease],
+			Owner: e.Owner, Value: string(e.Value), Weight: e.Weight, Priority: e.Priority, Lease: e.Lease,
 		})
 	}
-	return q, nil
+	return q
 }
 
 // leaseTTLs reads the TTLs of all leases. Without an answer in time a TTL is 0.

@@ -41,6 +41,7 @@ type options struct {
 	priority int
 	health   func(context.Context) error
 	every    time.Duration
+	recheck  time.Duration // of FollowAll; 0 is the default
 }
 
 // WithNamespace sets the prefix of the names of locks in etcd: the queue of a name is at

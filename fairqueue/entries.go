@@ -2,6 +2,8 @@ package fairqueue
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -52,6 +54,21 @@ func (q *Queue) state(kvs []*mvccpb.KeyValue) map[string]Entry {
 		}
 	}
 	return state
+}
+
+// Parse returns what [Queue.Entries] of the queue at prefix would, from keys that were read at one revision. Keys of
+// other queues are left out. It makes no request.
+func Parse(prefix string, kvs []*mvccpb.KeyValue) (entries []Entry, size int64) {
+	return (&Queue{space: space(prefix + "/")}).parse(kvs)
+}
+
+func (q *Queue) parse(kvs []*mvccpb.KeyValue) (entries []Entry, size int64) {
+	size = q.space.sizeIn(entriesOf(kvs), 0)
+	entries = slices.SortedFunc(maps.Values(q.state(kvs)), byRevision)
+	for i := range owning(entries, size) {
+		entries[i].Owns = true
+	}
+	return entries, size
 }
 
 func (q *Queue) entry(kv *mvccpb.KeyValue) (Entry, bool) {

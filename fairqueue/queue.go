@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -95,11 +93,7 @@ func (q *Queue) Entries(ctx context.Context) (entries []Entry, size int64, err e
 	if err != nil {
 		return nil, 0, q.failed(err)
 	}
-	size = q.space.sizeIn(entriesOf(kvs), 0)
-	entries = slices.SortedFunc(maps.Values(q.state(kvs)), byRevision)
-	for i := range owning(entries, size) {
-		entries[i].Owns = true
-	}
+	entries, size = q.parse(kvs)
 	return entries, size, nil
 }
 

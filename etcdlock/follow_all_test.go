@@ -1,0 +1,351 @@
+package etcdlock_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+const (
+	soon  = 50 * time.Millisecond // between rechecks, where they have to find something
+	never = time.Hour
+)
+
+// following has what a FollowAll has yielded.
+type following struct {
+	t      *testing.T
+	states chan etcdlock.Queue
+	ended  <-chan error
+	stop   context.CancelFunc
+	latest map[string]etcdlock.Queue // by name; without those that are empty
+}
+
+func followAll(t *testing.T, client *clientv3.Client, recheck time.Duration, opts ...etcdlock.Option) *following {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	f := &following{t: t, states: make(chan etcdlock.Queue), stop: stop, latest: make(map[string]etcdlock.Queue)}
+	ended := make(chan error, 1)
+	f.ended = ended
+	go func() {
+		defer close(ended)
+		for q, err := range etcdlock.FollowAll(ctx, client, append(opts, etcdlock.WithRecheck(recheck))...) {
+			if err != nil {
+				ended <- err // one at most in these tests, and the last
+				continue
+			}
+			select {
+			case f.states <- q:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		stop()
+		_ = await(t, "the end of it", f.ended)
+	})
+	return f
+}
+
+// next returns the next queue.
+func (f *following) next() etcdlock.Queue {
+	f.t.Helper()
+	q := await(f.t, "a change", f.states)
+	if f.latest[q.Name] = q; len(q.Places) == 0 && q.Size == 0 {
+		delete(f.latest, q.Name)
+	}
+	return q
+}
+
+// until takes what is yielded until the latest states are those that etcd has.
+func (f *following) until(client *clientv3.Client) {
+	f.t.Helper()
+	want := make(map[string]etcdlock.Queue)
+	for _, q := range inspectAll(f.t, client) {
+		want[q.Name] = q
+	}
+	for !maps.EqualFunc(want, f.latest, sameQueue) {
+		f.next()
+	}
+}
+
+func sameQueue(a, b etcdlock.Queue) bool {
+	return a.Prefix == b.Prefix && a.Holding == b.Holding && a.Size == b.Size && slices.Equal(a.Places, b.Places)
+}
+
+func TestFollowAllYieldsEveryQueueAndThenWhatHasChanged(t *testing.T) {
+	cluster, client := newCluster(t)
+	fill(t, client, 600)
+	watches := cluster.Calls("Watch")
+	f := followAll(t, cluster.Client(t), never)
+	for range 600 {
+		f.next()
+	}
+	require.Len(t, f.latest, 600)
+	f.until(client)
+
+	s := newSession(t, client)
+	h := lock(t, etcdlock.NewMutex(s, "a/b"))
+	held := f.next()
+	require.Equal(t, "a/b", held.Name)
+	require.Equal(t, h.Key(), held.Places[0].Key)
+	require.Equal(t, 1, held.Holding)
+	unlock(t, h)
+	require.Equal(t, etcdlock.Queue{Name: "a/b", Prefix: held.Prefix}, f.next())
+
+	putKey(t, client, "etcdlock/permits!/slot/0/x1-0", "a slot is in no queue")
+	putKey(t, client, "etcdlock/00001/below/x1-0", "nor is what lies below one")
+	putKey(t, client, "etcdlock/!/epoch/1", "nor a session's epoch")
+	putKey(t, client, "elsewhere/00001/x1-0", "")
+	semaphore := etcdlock.NewSemaphore(s, "permits", 2)
+	unlock(t, lock(t, semaphore))
+	for f.latest["permits"].Size != 2 || len(f.latest["permits"].Places) > 0 {
+		require.NotEqual(t, "below", f.next().Name)
+	}
+	require.NoError(t, semaphore.Forget(within(t)))
+	require.Equal(t, "permits", f.next().Name)
+	require.Len(t, f.latest, 600)
+	require.LessOrEqual(t, cluster.Calls("Watch")-watches, int64(2), "one for all; the stream is a call too")
+}
+
+// What it has yielded is a state of that moment or later, so a slow loop gets the latest.
+func TestASlowLoopSkipsStatesAndMissesNoQueue(t *testing.T) {
+	_, client := newCluster(t)
+	fill(t, client, 20)
+	f := followAll(t, client, never)
+	f.next() // and the loop waits with the second
+	for i := range 100 {
+		putKey(t, client, fmt.Sprintf("etcdlock/%05d/x1-0", i%20), fmt.Sprint(i))
+		putKey(t, client, fmt.Sprintf("etcdlock/%05d/x9-0", i%20), fmt.Sprint(i))
+	}
+	putKey(t, client, "etcdlock/last/x1-0", "")
+	yielded := 1
+	for len(f.latest["last"].Places) == 0 || f.latest["00019"].Places[0].Value != "99" {
+		f.next()
+		yielded++
+	}
+	f.until(client)
+	require.Less(t, yielded, 100)
+}
+
+func TestFollowAllSurvivesTrouble(t *testing.T) {
+	compact := func(t *testing.T, c *embedtest.Cluster) {
+		_, err := c.Compact(within(t))
+		require.NoError(t, err)
+	}
+	for name, tt := range map[string]struct {
+		size    int
+		recheck time.Duration
+		trouble func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link) (over func())
+	}{
+		"cut connection": {1, never, func(_ *testing.T, _ *embedtest.Cluster, link *embedtest.Link) func() {
+			link.Cut()
+			return func() { link.Heal() }
+		}},
+		"cut connection, and a compaction of what happens": {1, never, func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link) func() {
+			link.Cut()
+			return func() { compact(t, c); link.Heal() }
+		}},
+		"restart of all": {3, never, func(t *testing.T, c *embedtest.Cluster, _ *embedtest.Link) func() {
+			return func() {
+				for _, m := range c.Members() {
+					require.NoError(t, m.Restart())
+				}
+			}
+		}},
+		"swallowed events": {1, soon, func(_ *testing.T, c *embedtest.Cluster, _ *embedtest.Link) func() {
+			c.SwallowWatchEvents()
+			return func() {}
+		}},
+		"refused watches": {1, never, func(_ *testing.T, c *embedtest.Cluster, link *embedtest.Link) func() {
+			fault := c.Refuse("Watch", rpctypes.ErrGRPCNoLeader, embedtest.Times(3))
+			link.Cut()
+			link.Heal()
+			return fault.Heal
+		}},
+		"watches that are not created": {1, soon, func(_ *testing.T, c *embedtest.Cluster, link *embedtest.Link) func() {
+			c.LoseRequest("Watch", embedtest.Once())
+			link.Cut()
+			link.Heal()
+			return func() {}
+		}},
+		"lost reads": {1, soon, func(_ *testing.T, c *embedtest.Cluster, _ *embedtest.Link) func() {
+			return c.LoseReply("Range", embedtest.Times(2)).Heal
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := embedtest.Start(t, embedtest.WithSize(tt.size))
+			theirs, link := c.Link(t)
+			client := c.Client(t)
+			fill(t, client, 30)
+			f := followAll(t, theirs, tt.recheck)
+			for range 30 {
+				f.next()
+			}
+			for round := range 3 {
+				over := tt.trouble(t, c, link)
+				putKey(t, client, "etcdlock/new/x1-0", fmt.Sprint(round))
+				remove(t, client, "etcdlock/00002/x1-0")
+				putKey(t, client, "etcdlock/00002/x1-0", fmt.Sprint(round))
+				remove(t, client, fmt.Sprintf("etcdlock/0000%d/x1-0", 3+3*round%9))
+				over()
+				f.until(client)
+			}
+		})
+	}
+}
+
+// Under load: events are under way while it compares.
+func TestFollowAllAgreesWithEtcdAfterAStorm(t *testing.T) {
+	cluster, client := newCluster(t)
+	watcher := cluster.Client(t)
+	f := followAll(t, watcher, soon)
+	storm := background(func() error {
+		for i := range 400 {
+			key := fmt.Sprintf("etcdlock/%d/x%d-0", rand.N(20), 1+rand.N(5))
+			if rand.N(3) == 0 {
+				_, err := client.Delete(t.Context(), key)
+				if err != nil {
+					return err
+				}
+			} else if _, err := client.Put(t.Context(), key, fmt.Sprint(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for over := false; !over; {
+		select {
+		case q := <-f.states:
+			if f.latest[q.Name] = q; len(q.Places) == 0 {
+				delete(f.latest, q.Name)
+			}
+		case err := <-storm:
+			require.NoError(t, err)
+			over = true
+		}
+	}
+	f.until(client)
+}
+
+func TestFollowAllFollowsAClusterThatGoesBack(t *testing.T) {
+	for name, back := range map[string]func(context.Context, *embedtest.Cluster, *embedtest.Snapshot) error{
+		"restored": func(ctx context.Context, c *embedtest.Cluster, s *embedtest.Snapshot) error { return c.Restore(ctx, s) },
+		"restored as another": func(ctx context.Context, c *embedtest.Cluster, s *embedtest.Snapshot) error {
+			return c.Restore(ctx, s, embedtest.NewClusterID())
+		},
+		"wiped": func(ctx context.Context, c *embedtest.Cluster, _ *embedtest.Snapshot) error { return c.Wipe(ctx) },
+	} {
+		for further, writes := range map[string]string{"less far": "", "further than before": "elsewhere", "under load": "etcdlock/load/x1-0"} {
+			t.Run(name+", "+further, func(t *testing.T) {
+				cluster, client := newCluster(t)
+				putKey(t, client, "etcdlock/old/x1-0", "")
+				f := followAll(t, cluster.Client(t), 2*soon)
+				require.Equal(t, "old", f.next().Name)
+				snapshot, err := cluster.Snapshot(within(t))
+				require.NoError(t, err)
+				for i := range 5 {
+					putKey(t, client, fmt.Sprintf("etcdlock/%d/x1-0", i), "")
+				}
+				f.until(client)
+				looks := cluster.Hold("Range") // until all is done
+				require.NoError(t, back(within(t), cluster, snapshot))
+				if writes != "" {
+					for range 20 {
+						putKey(t, client, writes, "")
+					}
+				}
+				looks.Heal()
+				if further == "under load" {
+					for range 100 {
+						putKey(t, client, writes, "")
+					}
+				}
+				f.until(client)
+				putKey(t, client, "etcdlock/next/x1-0", "")
+				f.until(client)
+			})
+		}
+	}
+}
+
+func TestFollowAllSaysThatItIsRefusedAndGoesOn(t *testing.T) {
+	for _, method := range []string{"Range", "Watch"} {
+		t.Run(method, func(t *testing.T) {
+			cluster, client := newCluster(t)
+			fault := cluster.Refuse(method, rpctypes.ErrGRPCPermissionDenied)
+			refusals := 0
+			for q, err := range etcdlock.FollowAll(within(t), client) {
+				if err != nil {
+					require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+					require.Zero(t, q)
+					if refusals++; refusals == 3 {
+						fault.Heal()
+						putKey(t, client, "etcdlock/orders/x1-0", "")
+					}
+				} else if refusals >= 3 {
+					require.Equal(t, "orders", q.Name)
+					break
+				}
+			}
+			require.GreaterOrEqual(t, refusals, 3)
+		})
+	}
+}
+
+func TestFollowAllEndsWithItsContextItsLoopOrItsClient(t *testing.T) {
+	_, client := newCluster(t)
+	fill(t, client, 3)
+	for _, err := range etcdlock.FollowAll(t.Context(), client) {
+		require.NoError(t, err)
+		break
+	}
+	for q, err := range etcdlock.FollowAll(cancelled(), client) {
+		require.Fail(t, "its context is over", "%v %v", q, err)
+	}
+	for _, err := range etcdlock.FollowAll(t.Context(), client, etcdlock.WithNamespace("")) {
+		require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+	}
+	f := followAll(t, client, never)
+	f.next()
+	f.stop()
+	require.NoError(t, await(t, "the end", f.ended))
+
+	for what, ready := range map[string]func(*embedtest.Cluster){
+		"while it watches": func(*embedtest.Cluster) {},
+		"before its watch is confirmed": func(c *embedtest.Cluster) {
+			c.LoseReply("Watch", embedtest.When(func(message any) bool {
+				answer, ok := message.(*etcdserverpb.WatchResponse)
+				return ok && answer.Created
+			}))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			cluster, other := newCluster(t)
+			ready(cluster)
+			fill(t, other, 3)
+			closing, err := cluster.NewClient()
+			require.NoError(t, err)
+			watches := cluster.Calls("Watch")
+			f := followAll(t, closing, never)
+			for range 3 {
+				f.next()
+			}
+			awaitWatch(t, cluster, watches)
+			require.NoError(t, closing.Close())
+			require.ErrorContains(t, await(t, "the end", f.ended), "the client was closed")
+		})
+	}
+}

@@ -1,0 +1,247 @@
+package etcdlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+// inspectAll returns all queues by prefix.
+func inspectAll(t *testing.T, client *clientv3.Client, opts ...etcdlock.Option) map[string]etcdlock.Queue {
+	t.Helper()
+	all := make(map[string]etcdlock.Queue)
+	for q, err := range etcdlock.InspectAll(within(t), client, opts...) {
+		require.NoError(t, err)
+		require.NotContains(t, all, q.Prefix, "it is yielded once")
+		all[q.Prefix] = q
+	}
+	return all
+}
+
+// withoutTTLs is what InspectAll sees of what Inspect does.
+func withoutTTLs(q etcdlock.Queue) etcdlock.Queue {
+	for i := range q.Places {
+		q.Places[i].TTL = 0
+	}
+	return q
+}
+
+func putKey(t *testing.T, client *clientv3.Client, key, value string) {
+	t.Helper()
+	_, err := client.Put(within(t), key, value)
+	require.NoError(t, err)
+}
+
+// everyQueue makes queues of every kind, and returns their names.
+func everyQueue(t *testing.T, s *session.Session, opts ...etcdlock.Option) []string {
+	t.Helper()
+	lock(t, etcdlock.NewMutex(s, "a mutex", opts...))
+	lock(t, etcdlock.NewRWMutex(s, "readers", opts...).RLocker())
+	lock(t, etcdlock.NewRWMutex(s, "readers", opts...).RLocker())
+	lead(t, etcdlock.NewElection(s, "leader", opts...), "me")
+	lock(t, etcdlock.NewMulti(s, etcdlock.NewMutex(s, "one", opts...), etcdlock.NewMutex(s, "two", opts...)))
+	return []string{"a mutex", "readers", "leader", "one", "two"}
+}
+
+// semaphores makes some too, which are not for prefixes.
+func semaphores(t *testing.T, s *session.Session, opts ...etcdlock.Option) []string {
+	t.Helper()
+	lock(t, etcdlock.NewSemaphore(s, "permits", 3, append([]etcdlock.Option{etcdlock.WithSlots()}, opts...)...))
+	unlock(t, lock(t, etcdlock.NewSemaphore(s, "free permits", 2, opts...)))
+	return []string{"permits", "free permits"}
+}
+
+func TestInspectAllSeesWhatInspectDoesOfEveryKind(t *testing.T) {
+	for what, opts := range map[string][]etcdlock.Option{
+		"in the namespace": nil, "in another one": {etcdlock.WithNamespace("shop/eu")}, "at prefixes": {etcdlock.AtPrefix()},
+	} {
+		t.Run(what, func(t *testing.T) {
+			cluster, client := newCluster(t)
+			s := newSession(t, cluster.Client(t))
+			names := everyQueue(t, s, opts...)
+			if what != "at prefixes" {
+				names = append(names, semaphores(t, s, opts...)...)
+			}
+			for _, name := range []string{"readers/below", "readers/above/it", "50%"} {
+				lock(t, etcdlock.NewMutex(s, name, opts...))
+				names = append(names, name)
+			}
+			leases := cluster.Calls("LeaseTimeToLive")
+			seen := inspectAll(t, client, opts...)
+			require.Equal(t, leases, cluster.Calls("LeaseTimeToLive"))
+			want := make(map[string]etcdlock.Queue)
+			for _, name := range names {
+				q := withoutTTLs(inspect(t, client, name, opts...))
+				want[q.Prefix] = q
+			}
+			require.Equal(t, want, seen)
+		})
+	}
+}
+
+// What other programs have put there stands in line, so it is shown.
+func TestInspectAllShowsForeignKeys(t *testing.T) {
+	cluster, client := newCluster(t)
+	s, err := concurrency.NewSession(cluster.Client(t), concurrency.WithTTL(600))
+	require.NoError(t, err)
+	defer s.Close()
+	theirs := concurrency.NewMutex(s, "etcdlock/theirs")
+	require.NoError(t, theirs.Lock(within(t)))
+	putKey(t, client, "etcdlock/stray/by hand", "?")
+	putKey(t, client, "etcdlock/not%escaped/key", "?")
+	putKey(t, client, "etcdlock/not a queue", "?")
+	putKey(t, client, "etcdlock/orders/below/it", "?")
+	putKey(t, client, "etcdlockk/orders/x1-0", "?")
+	seen := inspectAll(t, client)
+	require.Len(t, seen, 3)
+	require.Equal(t, theirs.Key(), seen["etcdlock/theirs/"].Places[0].Key)
+	require.Equal(t, "stray", seen["etcdlock/stray/"].Name)
+	require.Equal(t, "?", seen["etcdlock/stray/"].Places[0].Value)
+	require.Equal(t, "not%escaped", seen["etcdlock/not%escaped/"].Name)
+
+	some := inspectAll(t, client, etcdlock.AtPrefix(), etcdlock.WithNamespace("etcdlock"))
+	require.Equal(t, theirs.Key(), some["etcdlock/theirs/"].Places[0].Key)
+	require.Equal(t, "etcdlock/theirs", some["etcdlock/theirs/"].Name)
+	require.NotContains(t, some, "etcdlockk/orders/")
+}
+
+// fill makes n queues, of one to three places, each with a revision of its own.
+func fill(t *testing.T, client *clientv3.Client, n int) {
+	t.Helper()
+	for place := range 3 {
+		var ops []clientv3.Op
+		for i := place; i < n; i++ {
+			if i%3 >= place {
+				ops = append(ops, clientv3.OpPut(fmt.Sprintf("etcdlock/%05d/x%x-0", i, place+1), ""))
+			}
+		}
+		for some := range slices.Chunk(ops, 100) {
+			_, err := client.Txn(within(t)).Then(some...).Commit()
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestInspectAllReadsPagesOfOneRevision(t *testing.T) {
+	cluster, client := newCluster(t)
+	fill(t, client, 1000)
+	before := cluster.Calls("Range")
+	places := 0
+	for q, err := range etcdlock.InspectAll(within(t), client) {
+		require.NoError(t, err)
+		if places == 0 {
+			remove(t, client, "etcdlock/00999/x1-0")
+			putKey(t, client, "etcdlock/later/x1-0", "")
+		}
+		require.NotEqual(t, "later", q.Name)
+		places += len(q.Places)
+	}
+	require.Equal(t, 1999, places)
+	require.EqualValues(t, 4, cluster.Calls("Range")-before)
+}
+
+func TestInspectAllGoesOnAfterACompaction(t *testing.T) {
+	cluster, client := newCluster(t)
+	fill(t, client, 1000)
+	seen, reads := make(map[string]int), cluster.Calls("Range")
+	for q, err := range etcdlock.InspectAll(within(t), client) {
+		require.NoError(t, err)
+		require.NotContains(t, seen, q.Name, "nothing is yielded twice")
+		if seen[q.Name] = len(q.Places); len(seen)%400 != 1 {
+			continue
+		}
+		putKey(t, client, "etcdlock/00000/x9-0", "of a queue that has been yielded")
+		putKey(t, client, "etcdlock/"+q.Name+"-more/x1-0", "")
+		_, err := cluster.Compact(within(t))
+		require.NoError(t, err)
+	}
+	for i := range 1000 {
+		require.Equal(t, 1+i%3, seen[fmt.Sprintf("%05d", i)])
+	}
+	require.Greater(t, cluster.Calls("Range")-reads, int64(5))
+}
+
+// The queue at "jobs" goes on after those below it.
+func TestInspectAllYieldsQueuesBelowAnotherOnce(t *testing.T) {
+	cluster, client := newCluster(t)
+	putKey(t, client, "jobs/0", "")
+	for i := range 600 {
+		putKey(t, client, fmt.Sprintf("jobs/%03d/x1-0", i), "")
+	}
+	putKey(t, client, "jobs/x1-0", "")
+	seen := make(map[string]int)
+	for q, err := range etcdlock.InspectAll(within(t), client, etcdlock.AtPrefix()) {
+		require.NoError(t, err)
+		require.NotContains(t, seen, q.Name)
+		if seen[q.Name] = len(q.Places); len(seen) == 10 {
+			putKey(t, client, "elsewhere", "")
+			_, err := cluster.Compact(within(t))
+			require.NoError(t, err)
+		}
+	}
+	require.Len(t, seen, 601)
+	require.Equal(t, 2, seen["jobs"])
+}
+
+func TestInspectAllEndsWithItsLoopItsContextOrAnError(t *testing.T) {
+	cluster, client := newCluster(t)
+	fill(t, client, 10)
+	for _, err := range etcdlock.InspectAll(within(t), client) {
+		require.NoError(t, err)
+		break
+	}
+	last := func(ctx context.Context, opts ...etcdlock.Option) (err error) {
+		n := 0
+		for _, err = range etcdlock.InspectAll(ctx, client, opts...) {
+			n++
+		}
+		require.Equal(t, 1, n)
+		return err
+	}
+	require.ErrorIs(t, last(cancelled()), context.Canceled)
+	require.ErrorIs(t, last(within(t), etcdlock.WithNamespace("")), etcdlock.ErrInvalidName)
+	cluster.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
+	err := last(within(t))
+	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	require.ErrorContains(t, err, `must not read all keys that begin with "etcdlock/"`)
+	var typed *etcdlock.Error
+	require.ErrorAs(t, err, &typed)
+}
+
+// A lost answer, and a member that is away, are waited out.
+func TestInspectAllAsksAgain(t *testing.T) {
+	cluster, client := newCluster(t)
+	fill(t, client, 300)
+	cluster.LoseReply("Range", embedtest.Once(), embedtest.When(func(message any) bool {
+		_, ok := message.(*etcdserverpb.RangeResponse)
+		return ok
+	}))
+	require.Len(t, inspectAll(t, client), 300)
+}
+
+// A session of one user is no reason to see another's: a name is only what is in its own folder.
+func TestInspectAllNeedsReadOnTheNamespaceOnly(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t, embedtest.WithAuth("root", embedtest.User{
+		Name: "viewer", Password: "viewer", Grants: []embedtest.Grant{embedtest.Read("etcdlock/")},
+	}))
+	h := lock(t, etcdlock.NewMutex(session.Keep(cluster.ClientAs(t, "root")), "orders"))
+	viewer := cluster.ClientAs(t, "viewer")
+	require.Len(t, inspectAll(t, viewer), 1)
+	for _, err := range etcdlock.InspectAll(within(t), viewer, etcdlock.AtPrefix()) {
+		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	}
+	require.True(t, strings.HasPrefix(h.Key(), "etcdlock/orders/"))
+}

@@ -1,0 +1,157 @@
+package etcdlock
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// keys are those of a queue.
+type keys map[string]*mvccpb.KeyValue
+
+func put(queues map[string]keys, prefix string, kv *mvccpb.KeyValue) {
+	if queues[prefix] == nil {
+		queues[prefix] = make(keys)
+	}
+	queues[prefix][string(kv.Key)] = kv
+}
+
+// picture has the keys of all queues, and which queues have changed since they were yielded. One goroutine writes to it,
+// another one loops over its changes.
+type picture struct {
+	root root
+	news chan struct{} // there may be something to yield
+
+	mu      sync.Mutex
+	queues  map[string]keys // by prefix; none is empty
+	changed []string        // prefixes, each once
+	marked  map[string]bool // those in changed
+	shown   map[string]bool // whose queue was not empty when it was yielded last
+	err     error           // the latest that was not yielded
+}
+
+func newPicture(r root) *picture {
+	return &picture{
+		root: r, news: make(chan struct{}, 1), queues: make(map[string]keys), marked: make(map[string]bool), shown: make(map[string]bool),
+	}
+}
+
+// apply takes in events that are later than revision at, and returns the revision of the last.
+func (p *picture) apply(events []*clientv3.Event, at int64) (last int64) {
+	defer p.notify()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last = at
+	for _, event := range events {
+		prefix, ok := p.root.queueAt(string(event.Kv.Key))
+		if event.Kv.ModRevision <= at {
+			continue
+		}
+		last = event.Kv.ModRevision
+		if !ok {
+			continue
+		}
+		if event.Type == clientv3.EventTypePut {
+			put(p.queues, prefix, event.Kv)
+		} else if delete(p.queues[prefix], string(event.Kv.Key)); len(p.queues[prefix]) == 0 {
+			delete(p.queues, prefix)
+		}
+		p.mark(prefix)
+	}
+	return last
+}
+
+// replace takes in what was read, and reports whether that is something else.
+func (p *picture) replace(queues map[string]keys) (changed bool) {
+	defer p.notify()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.queues
+	p.queues = queues
+	for _, prefix := range slices.Sorted(maps.Keys(queues)) {
+		if !maps.EqualFunc(old[prefix], queues[prefix], sameKey) {
+			p.mark(prefix)
+			changed = true
+		}
+	}
+	for prefix := range old {
+		if queues[prefix] == nil {
+			p.mark(prefix)
+			changed = true
+		}
+	}
+	return changed
+}
+
+func sameKey(a, b *mvccpb.KeyValue) bool {
+	return a.CreateRevision == b.CreateRevision && a.ModRevision == b.ModRevision
+}
+
+func (p *picture) mark(prefix string) {
+	if !p.marked[prefix] {
+		p.marked[prefix] = true
+		p.changed = append(p.changed, prefix)
+	}
+}
+
+func (p *picture) fail(err error) {
+	defer p.notify()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+}
+
+func (p *picture) notify() {
+	select {
+	case p.news <- struct{}{}:
+	default: // there is a notice already
+	}
+}
+
+// changes yields changed queues, and errors, until ctx ends.
+func (p *picture) changes(ctx context.Context) iter.Seq2[Queue, error] {
+	return func(yield func(Queue, error) bool) {
+		for ctx.Err() == nil {
+			q, changed, err := p.next()
+			if changed || err != nil {
+				if !yield(q, err) {
+					return
+				}
+				continue
+			}
+			select {
+			case <-p.news:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// next returns an error or a changed queue that is to be yielded.
+func (p *picture) next() (q Queue, changed bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		err, p.err = p.err, nil
+		return Queue{}, false, err
+	}
+	for len(p.changed) > 0 {
+		prefix := p.changed[0]
+		p.changed = p.changed[1:]
+		delete(p.marked, prefix)
+		q, exists := p.root.queue(prefix, slices.Collect(maps.Values(p.queues[prefix])))
+		shown := p.shown[prefix]
+		if delete(p.shown, prefix); exists {
+			p.shown[prefix] = true
+		}
+		if exists || shown {
+			return q, true, nil
+		}
+	}
+	return Queue{}, false, nil
+}

@@ -1,0 +1,112 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/internal/request"
+	"github.com/etcdlock/locks/session"
+)
+
+const (
+	// pageSize is how many keys of a root are read in a request.
+	pageSize = 500
+
+	// noNamespace stands for one that was not given. It is not valid.
+	noNamespace = "\xff"
+)
+
+// root is where the queues of all names are in etcd.
+type root struct {
+	prefix string // with the slash at its end; empty for all of etcd
+	raw    bool   // names are prefixes
+}
+
+// rootOf returns what InspectAll and FollowAll look at.
+func rootOf(opts []Option) (root, options, error) {
+	o := options{kind: anInspection, namespace: noNamespace}
+	o.add(opts)
+	switch {
+	case o.namespace == noNamespace && o.raw:
+		return root{raw: true}, o, nil
+	case o.namespace == noNamespace:
+		o.namespace = defaultNamespace
+	}
+	if err := valid(o.namespace); err != nil {
+		return root{}, o, fmt.Errorf("namespace %q: %w", brief(o.namespace), err)
+	}
+	return root{o.namespace + "/", o.raw}, o, nil
+}
+
+// start is the first key that can be below the root.
+func (r root) start() string {
+	if r.prefix == "" {
+		return "\x00" // etcd has no empty key
+	}
+	return r.prefix
+}
+
+func (r root) end() string { return clientv3.GetPrefixRangeEnd(r.prefix) }
+
+// page reads keys from first on, at a revision; 0 is the newest.
+func (r root) page(ctx context.Context, client *clientv3.Client, first string, at int64, opts ...clientv3.OpOption) (page *clientv3.GetResponse, err error) {
+	opts = append(opts, clientv3.WithRange(r.end()), clientv3.WithRev(at), clientv3.WithLimit(pageSize))
+	err = session.Retry(ctx, func(ctx context.Context) (err error) {
+		page, err = client.Get(ctx, first, opts...)
+		return err
+	})
+	return page, r.explain(client, err)
+}
+
+func (r root) explain(client *clientv3.Client, err error) error {
+	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+		return fmt.Errorf("%w: the client's user must not read all keys that begin with %q", err, r.prefix)
+	}
+	return request.Explain(client, err)
+}
+
+// pastRevision reports whether etcd cannot read at a revision any more: it was compacted, or etcd went back.
+func pastRevision(err error) bool {
+	return request.IsAnswer(err, rpctypes.ErrCompacted) || request.IsAnswer(err, rpctypes.ErrFutureRev)
+}
+
+// queueAt returns the prefix of the queue that a key belongs to, with the slash at its end. ok is false if it is in none:
+// what lies below "<name>!/" belongs to a name's queue without being in it, and "!/" has the sessions' epochs.
+func (r root) queueAt(key string) (prefix string, ok bool) {
+	below := strings.TrimPrefix(key, r.prefix)
+	if !r.raw {
+		name, _, ok := strings.Cut(below, "/")
+		return r.prefix + name + "/", ok && !strings.HasSuffix(name, "!")
+	}
+	end := strings.LastIndex(below, "/")
+	if folder := strings.Index(below, "/!"); folder >= 0 {
+		end = folder // of the size, inside the queue
+	}
+	return r.prefix + below[:end+1], end >= 0 && !strings.Contains(below, "!/")
+}
+
+// name is that of the queue at prefix. A prefix that no name has is shown as it is.
+func (r root) name(prefix string) string {
+	if r.raw {
+		return strings.TrimSuffix(prefix, "/")
+	}
+	escaped := strings.TrimSuffix(strings.TrimPrefix(prefix, r.prefix), "/")
+	if name, err := url.PathUnescape(escaped); err == nil && url.PathEscape(name) == escaped {
+		return name
+	}
+	return escaped
+}
+
+// queue returns the queue at prefix; exists is false if there is nothing in it.
+func (r root) queue(prefix string, kvs []*mvccpb.KeyValue) (q Queue, exists bool) {
+	trimmed := strings.TrimSuffix(prefix, "/")
+	entries, size := fairqueue.Parse(trimmed, kvs)
+	return newQueue(r.name(prefix), trimmed, entries, size), len(entries) > 0 || size > 0
+}
