@@ -3,13 +3,11 @@ package etcdlock
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/fairqueue"
-	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -37,7 +35,7 @@ type claim interface {
 	bind(h *Hold)
 	// gone ends the hold because a key of the claim is missing, as err says.
 	gone(err error)
-	// release gives the claim up. It is called once, when the hold has ended.
+	// release gives the claim up when the hold has ended.
 	release(ctx context.Context) error
 }
 
@@ -45,30 +43,8 @@ type claim interface {
 type ticketClaim struct {
 	*fairqueue.Ticket
 	hold    *Hold
-	minimum time.Time // no release takes effect before
-
-	watch   *time.Timer   // starts to watch the keys
-	watched chan struct{} // closed when that has ended
-}
-
-func claimOf(t *fairqueue.Ticket, err error) (claim, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &ticketClaim{Ticket: t}, nil
-}
-
-// writerClaim is the claim of a Mutex or RWMutex, whose hold can be downgraded.
-type writerClaim struct {
-	ticketClaim
-	downgraded atomic.Bool
-}
-
-func writerClaimOf(t *fairqueue.Ticket, err error) (claim, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &writerClaim{ticketClaim: ticketClaim{Ticket: t}}, nil
+	minimum time.Time   // no release takes effect before
+	watch   *time.Timer // starts to watch the keys
 }
 
 func (c *ticketClaim) bind(h *Hold) {
@@ -76,18 +52,14 @@ func (c *ticketClaim) bind(h *Hold) {
 	if d := h.lock.opts.minHold; d > 0 {
 		c.minimum = time.Now().Add(d)
 	}
-	c.watched = make(chan struct{})
-	c.watch = time.AfterFunc(watchAfter, func() {
-		defer close(c.watched)
-		untilLost(h.Context(), c.Lost, h.claim.gone) // of the claim that c is a part of
-	})
+	c.watch = time.AfterFunc(watchAfter, c.untilLost)
 }
 
-// untilLost calls gone when lost returns ErrLost. It ends with ctx.
-func untilLost(ctx context.Context, lost func(context.Context) error, gone func(error)) {
-	for ctx.Err() == nil {
-		if err := lost(ctx); errors.Is(err, ErrLost) {
-			gone(err)
+// untilLost watches the keys until one is lost, or the hold ends.
+func (c *ticketClaim) untilLost() {
+	for ctx := c.hold.Context(); ctx.Err() == nil; {
+		if err := c.Lost(ctx); errors.Is(err, ErrLost) {
+			c.hold.claim.gone(err) // c may be a part of that claim
 			return
 		}
 		pause(ctx, watchAgain) // etcd refuses to be asked; the session still reports its own loss
@@ -103,20 +75,18 @@ func (c *ticketClaim) gone(err error) {
 	}
 }
 
-// release also waits for the end of the watch, so that nothing of the hold runs when Unlock has returned.
-func (c *ticketClaim) release(ctx context.Context) (err error) {
+func (c *ticketClaim) release(ctx context.Context) error {
+	c.watch.Stop()
 	if left := time.Until(c.minimum); left > 0 {
-		err = c.ReleaseAfter(ctx, left)
-	} else {
-		err = c.Leave(ctx)
+		return c.ReleaseAfter(ctx, left)
 	}
-	if !c.watch.Stop() {
-		bounded, cancel := request.Grace(ctx)
-		defer cancel()
-		select {
-		case <-c.watched:
-		case <-bounded.Done():
-		}
-	}
-	return err
+	return c.Leave(ctx)
 }
+
+// nestedClaim is a part of the claims of holds that share one, the base, which notices a loss for all of them.
+type nestedClaim struct {
+	claim // of the base
+	base  *Hold
+}
+
+func (c *nestedClaim) bind(h *Hold) { h.outer = c.base }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"sync"
 
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
@@ -26,7 +25,7 @@ type Election struct {
 // a leader exclude each other.
 func NewElection(src session.Source, name string, opts ...Option) *Election {
 	o := collect(anElection, opts)
-	l, prefix := newLock(src, o, name, false)
+	l, prefix := newLock(src, o, kindElection, name)
 	return &Election{lock: l, queue: fairqueue.New(src, prefix, o.queue...)}
 }
 
@@ -39,7 +38,7 @@ func NewElection(src session.Source, name string, opts ...Option) *Election {
 // its session lives, joins again at the end of the line, without an error.
 func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	var c *candidacy
-	h, err := e.acquire(ctx, "campaign", func(ctx context.Context) (claim, error) {
+	h, err := e.acquireClaim(ctx, "campaign", func(ctx context.Context) (claim, error) {
 		c = &candidacy{election: e, value: value, transfers: make(chan struct{}, 1)}
 		return c, c.join(ctx)
 	})
@@ -56,10 +55,6 @@ type candidacy struct {
 	value    string
 
 	transfers chan struct{} // full while one is under way
-
-	mu      sync.Mutex
-	passing bool  // one is under way
-	missed  error // with which a key was found gone meanwhile
 }
 
 func (c *candidacy) join(ctx context.Context) error {
@@ -86,17 +81,16 @@ func (c *candidacy) Wait(ctx context.Context) error {
 	}
 }
 
-// prefer passes the term on, before it begins, to a candidate of higher priority. Then the error wraps ErrGone.
+// prefer passes the term on, before it begins, to a candidate of higher priority. Then the error is ErrGone.
 func (c *candidacy) prefer(ctx context.Context) error {
 	passed, err := c.GiveWay(ctx)
-	switch {
-	case passed:
+	if passed {
 		return fairqueue.ErrGone
-	case err == nil:
-		return nil
 	}
-	// Gone or not: a late request to join may bring it back. If this fails, it goes on in the background.
-	_ = c.Leave(ctx)
+	if err != nil {
+		// Gone or not: a late request to join may bring it back. If this fails, it goes on in the background.
+		_ = c.Leave(ctx)
+	}
 	return err
 }
 

@@ -37,9 +37,8 @@ var (
 	// is a mistake in the program.
 	ErrNotHeld = errors.New("etcdlock: not held")
 
-	// ErrUpgrade is returned by Lock and TryLock of RWMutex, Multi and ReentrantLock if the context
-	// comes from a shared hold of the same lock. The call would wait for its own hold, and two readers
-	// for each other. Unlock first, and read again.
+	// ErrUpgrade is returned by calls that take a lock exclusively if the context comes from a shared hold
+	// of it. The call would wait for its own hold, and two readers for each other. Unlock first, and read again.
 	ErrUpgrade = errors.New("etcdlock: a reader cannot become a writer")
 
 	// ErrNotReentrant is returned by ReentrantLock if the context comes from a hold of the same lock

@@ -2,10 +2,13 @@ package etcdlock
 
 import "time"
 
-// WaitingLocally tells how many goroutines wait in m's memory.
+// WaitingLocally tells how many goroutines wait for m, one of them in etcd's queue perhaps.
 func WaitingLocally(m *Mutex) int {
 	m.line.mu.Lock()
 	defer m.line.mu.Unlock()
+	if m.line.taken && m.line.current == nil {
+		return len(m.line.waiting) + 1
+	}
 	return len(m.line.waiting)
 }
 

@@ -190,8 +190,8 @@ func TestNobodyStandsInLineForNobody(t *testing.T) {
 	unlock(t, granted(t, again))
 }
 
-// The loss of the process's place in etcd's line, or of its session, fails all waiters in memory.
-func TestTheEndOfThePlaceInEtcdsLineReachesAllLocalWaiters(t *testing.T) {
+// The goroutine with the turn need not unlock before that.
+func TestTheEndOfTheSessionReachesAllLocalWaiters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		owns bool
@@ -200,11 +200,6 @@ func TestTheEndOfThePlaceInEtcdsLineReachesAllLocalWaiters(t *testing.T) {
 	}{
 		"the session is lost, with the lock": {true, func(t *testing.T, l *local) { lose(t, l.client, l.session) }, etcdlock.ErrLost},
 		"the session is closed":              {false, func(t *testing.T, l *local) { require.NoError(t, l.session.Close(within(t))) }, etcdlock.ErrClosed},
-		"the place is removed": {false, func(t *testing.T, l *local) {
-			queue, err := etcdlock.Inspect(within(t), l.client, "orders")
-			require.NoError(t, err)
-			remove(t, l.client, queue.Places[1].Key)
-		}, etcdlock.ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLocal(t, handedOn)
@@ -227,11 +222,26 @@ func TestTheEndOfThePlaceInEtcdsLineReachesAllLocalWaiters(t *testing.T) {
 				unlock(t, h)
 			}
 			requireNothingLeft(t, l.client)
-			if l.session.Err() == nil {
-				unlock(t, lock(t, l.m))
-			}
 		})
 	}
+}
+
+func TestARemovedPlaceInEtcdsLineIsALossOfTheWaiterThereAlone(t *testing.T) {
+	l := newLocal(t, handedOn)
+	h := lock(t, l.other)
+	waiting := lineUp(t, within(t), l.m, 3)
+	awaitTickets(t, l.client, 2)
+	queue, err := etcdlock.Inspect(within(t), l.client, "orders")
+	require.NoError(t, err)
+	remove(t, l.client, queue.Places[1].Key)
+	require.ErrorIs(t, await(t, "the end of a wait", waiting[0]).err, etcdlock.ErrLost)
+	awaitTickets(t, l.client, 2)
+	requireWaiting(t, waiting[1:]...)
+	unlock(t, h)
+	for _, w := range waiting[1:] {
+		unlock(t, granted(t, w))
+	}
+	requireNothingLeft(t, l.client)
 }
 
 func TestIfOnlyTheKeyIsLostLocalWaitersStandInLineAgain(t *testing.T) {

@@ -40,17 +40,16 @@ func (h *healthCheck) ask(ctx context.Context) error {
 			err = h.check(ctx)
 		}()
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnhealthy, errHangs)
 	}
+	err := errHangs
 	select {
-	case err := <-result:
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrUnhealthy, err)
-		}
-		return nil
+	case err = <-result:
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnhealthy, errHangs)
 	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnhealthy, err)
+	}
+	return err
 }
 
 // recover waits until the candidate is healthy, or ctx ends.

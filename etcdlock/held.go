@@ -23,6 +23,16 @@ func carry(ctx context.Context, h *Hold) context.Context {
 	return context.WithValue(ctx, heldKey{}, &held{h, outer})
 }
 
+// within returns ctx as it is while h is held, and what ends that earlier.
+func (h *Hold) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(carry(ctx, h))
+	detach := context.AfterFunc(h.Context(), func() { cancel(h.ended()) })
+	return ctx, func() {
+		detach()
+		cancel(nil)
+	}
+}
+
 // holdsOf goes through the holds that ctx comes from, ended or not, of which matches accepts a cover.
 func holdsOf(ctx context.Context, matches func(*lock, cover) bool) iter.Seq[*Hold] {
 	return func(yield func(*Hold) bool) {

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/fairqueue"
 )
 
 // Token is a fencing token: the revision of etcd at which the key of a hold was created. For one
@@ -19,21 +22,30 @@ type Token int64
 // Hold is one ownership of a lock, from Lock to Unlock or loss. It is safe for
 // concurrent use.
 type Hold struct {
-	lock  *lock
-	claim claim
-	since time.Time // of the grant; zero without hooks
-
-	lifetime
+	lock   *lock
+	claim  claim
 	values context.Context // given to Lock, for Context
+	since  time.Time       // of the grant; zero: there are no hooks to call
 
-	unlocked atomic.Bool
-	failure  atomic.Pointer[error] // of the first Unlock, for Do; nil: none
+	// outer ends the hold when it ends: a session, or a hold that this one is a part of.
+	outer interface {
+		Err() error
+		Context() context.Context
+	}
+	mu     sync.Mutex
+	reason error           // of the end, once it has been noticed
+	ctx    context.Context // costs more than the rest of a hold; nil until it is asked for
+	cancel context.CancelCauseFunc
+	detach func() bool // ctx from outer
+
+	downgraded atomic.Bool
+	unlocked   atomic.Bool
+	loss       atomic.Pointer[error] // that Unlock has reported, for Do; nil: none
 }
 
-func newHold(ctx context.Context, l *lock, c claim, began time.Time) *Hold {
-	h := &Hold{lock: l, claim: c, values: ctx, since: l.opts.timeForHooks(), lifetime: lifetime{outer: c.Session()}}
+func newHold(ctx context.Context, l *lock, c claim) *Hold {
+	h := &Hold{lock: l, claim: c, values: ctx, outer: c.Session()}
 	c.bind(h)
-	l.opts.granted(h, began)
 	return h
 }
 
@@ -58,17 +70,51 @@ func (h *Hold) Done() <-chan struct{} { return h.Context().Done() }
 // deadline with the clock, so it is right even after the process was suspended. No request is made.
 func (h *Hold) Err() error {
 	h.bound()
-	return h.look()
+	if h.ended() == nil {
+		if err := h.outer.Err(); err != nil {
+			h.end(err)
+		}
+	}
+	return h.ended()
 }
 
 // Context returns a context that ends when the hold does, with Err as its cause. It has the values
 // of the context given to Lock, but does not end with it.
 func (h *Hold) Context() context.Context {
-	h.bound()
-	if made := h.made(); made != nil {
-		return made
+	// Not with mu held: a loss that is noticed here is logged, and the reader of the log may ask the hold.
+	_ = h.Err()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx == nil {
+		h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(carry(h.values, h)))
+		if h.reason != nil {
+			h.cancel(h.reason)
+		} else {
+			h.detach = context.AfterFunc(h.outer.Context(), func() { _ = h.Err() })
+		}
 	}
-	return h.make(carry(h.values, h))
+	return h.ctx
+}
+
+// end ends the hold. The first reason counts.
+func (h *Hold) end(reason error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reason != nil {
+		return
+	}
+	h.reason = reason
+	if h.ctx != nil {
+		h.detach()
+		h.cancel(reason)
+	}
+}
+
+// ended returns the reason of the end, as far as it has been noticed, or nil.
+func (h *Hold) ended() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reason
 }
 
 // Deadline returns the instant until which the hold may be trusted if no further renewal is
@@ -128,23 +174,35 @@ func (h *Hold) Guards() []clientv3.Cmp { return h.bound().Guards() }
 // With [WithMinHold], the lock stays taken until that time is over. Unlock returns before, after two
 // round trips.
 func (h *Hold) Unlock(ctx context.Context) error {
-	h.ready(ctx) // before the only call that does anything is spent
+	h.ready(ctx)
+	return failed("unlock", h.lock.name, h.unlock(ctx))
+}
+
+func (h *Hold) unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
 		return nil
 	}
-	lost := h.Err()
+	_ = h.Err() // notices a loss
 	h.end(ErrUnlocked)
-	err := h.claim.release(ctx)
-	if lost != nil && !errors.Is(lost, ErrUnlocked) { // a term that was transferred has ended with that
-		err = lost
+	lost := h.ended()
+	if errors.Is(lost, ErrUnlocked) { // or a term that was transferred has ended with that
+		lost = nil
 	}
-	if err != nil {
-		failure := failed("unlock", h.lock.name, err)
-		h.failure.Store(&failure)
-		err = failure
+	err := cmp.Or(lost, h.claim.release(ctx))
+	if lost != nil || errors.Is(err, fairqueue.ErrGone) { // a session that ends meanwhile is no loss to Do
+		h.loss.Store(&err)
 	}
-	h.lock.opts.released(h, err)
+	h.lock.opts.released(h, failed("unlock", h.lock.name, err))
 	return err
+}
+
+// onLoss calls f, in a goroutine of its own, if h ends otherwise than by Unlock.
+func (h *Hold) onLoss(f func(error)) {
+	context.AfterFunc(h.Context(), func() {
+		if err := h.ended(); !errors.Is(err, ErrUnlocked) {
+			f(err)
+		}
+	})
 }
 
 // gone ends the hold because a key of it is missing, as err says, and returns how it has ended. The

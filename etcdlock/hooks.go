@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 )
@@ -128,11 +127,8 @@ func (o *options) granted(h *Hold, began time.Time) {
 	if len(o.hooks) == 0 {
 		return
 	}
-	context.AfterFunc(h.Context(), func() {
-		if err := h.ended(); !errors.Is(err, ErrUnlocked) {
-			o.lost(h, err)
-		}
-	})
+	h.since = time.Now()
+	h.onLoss(func(err error) { o.lost(h, err) })
 	callOrUndo(func() {
 		for _, hooks := range o.hooks {
 			if hooks.Acquired != nil {
@@ -159,6 +155,9 @@ func callOrUndo(call, undo func()) {
 }
 
 func (o *options) released(h *Hold, err error) {
+	if h.since.IsZero() {
+		return
+	}
 	for _, hooks := range o.hooks {
 		if hooks.Released != nil {
 			hooks.Released(Released{h.Name(), h.Key(), h.Token(), time.Since(h.since), err})

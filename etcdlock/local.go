@@ -3,7 +3,6 @@ package etcdlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -13,251 +12,187 @@ import (
 
 // localOptions are those of WithLocalHandover and WithRetention. The zero value is neither.
 type localOptions struct {
-	bound  time.Duration // of an ownership that is handed on
-	grants int           // of an ownership that is handed on; 0: none is
+	bound  time.Duration // of an ownership that others wait for
+	grants int           // of an ownership that others wait for; 0: it is given back at once
 	idle   time.Duration // for which an ownership is kept; 0: none is
 }
 
-// line is what a Mutex does in memory: the claims of its goroutines, and what the process owns in etcd.
+// line is where the goroutines that lock one Mutex wait for their turn. The claim that has the turn gets the
+// lock for the process, the ownership, from etcd or from the claim before it.
 //
-//  1. At most one ownership is current, and at most one claim has it.
-//  2. While claims wait in memory, a ticket is in etcd's queue for them, or an ownership is current
-//     that will be handed on or given back.
+//  1. At most one claim has the turn.
+//  2. An ownership without a claim is kept, and given back after its time.
 //  3. No grant rests on a ticket that was gone before the call began, except for longestTrust.
 type line struct {
-	queue *fairqueue.Queue
+	single *single
 	localOptions
 
 	mu      sync.Mutex
-	waiting []*localClaim // in memory
-	current *ownership    // nil: none
-
-	stop   func()            // ends await; nil: it does not run
-	ticket *fairqueue.Ticket // of await; nil: none yet
+	taken   bool // the turn is
+	waiting []*localClaim
+	current *ownership        // of the claim that has the turn; or it is kept; nil: none
+	ticket  *fairqueue.Ticket // the last that the process got
 }
 
 // newLine returns nil if the options ask for nothing.
-func newLine(q *fairqueue.Queue, o options) *line {
-	if o.local == (localOptions{}) {
+func newLine(s *single) *line {
+	if s.opts.local == (localOptions{}) {
 		return nil
 	}
-	if o.minHold > 0 {
+	if s.opts.minHold > 0 {
 		panic("etcdlock: WithMinHold cannot be together with WithLocalHandover or WithRetention")
 	}
-	return &line{queue: q, localOptions: o.local}
+	return &line{single: s, localOptions: s.opts.local}
 }
 
 func (l *line) lock(ctx context.Context) (claim, error) {
+	c := &localClaim{line: l}
 	l.mu.Lock()
-	kept := l.takeKept(ctx)
-	if kept == nil && l.grants > 0 {
-		defer l.mu.Unlock()
-		_, limited := ctx.Deadline()
-		c := &localClaim{line: l, granted: make(chan grant, 1), limited: limited}
+	if l.taken {
+		c.turn = make(chan *ownership, 1)
 		l.waiting = append(l.waiting, c)
-		l.join()
+	}
+	l.taken = true
+	l.mu.Unlock()
+	if c.turn != nil {
 		return c, nil
 	}
-	l.mu.Unlock()
-	if kept != nil {
-		return kept, nil
-	}
-	return l.claimOf(l.queue.Join(ctx, fairqueue.Exclusive))
+	return c, c.join(ctx, l.single.join)
 }
 
 func (l *line) tryLock(ctx context.Context) (claim, error) {
 	l.mu.Lock()
-	kept := l.takeKept(ctx)
-	busy := l.current != nil || len(l.waiting) > 0
+	busy := l.taken
+	l.taken = true
 	l.mu.Unlock()
-	switch {
-	case kept != nil:
-		return kept, nil
-	case busy:
+	if busy {
 		return nil, ErrBusy
 	}
-	return l.claimOf(l.queue.TryJoin(ctx, fairqueue.Exclusive))
+	c := &localClaim{line: l}
+	return c, c.join(ctx, l.single.tryJoin)
 }
 
-func (l *line) claimOf(t *fairqueue.Ticket, err error) (claim, error) {
+// pass gives the turn to the claim that has waited longest. With it goes o, or the claim has to join. It is called
+// with mu held.
+func (l *line) pass(o *ownership) {
+	l.taken = len(l.waiting) > 0
+	if l.taken {
+		l.waiting[0].turn <- o
+		l.waiting = l.waiting[1:]
+	}
+}
+
+// localClaim is the claim of one Lock of a line: it waits for its turn, and then in etcd's queue.
+type localClaim struct {
+	nestedClaim // of own
+	line        *line
+	turn        chan *ownership   // nil: it has had the turn from the start
+	ticket      *fairqueue.Ticket // nil: it waits for its turn
+	own         *ownership        // nil before the grant
+
+	// Of one that has given up before its turn: the ticket of the process, and whether that owned.
+	inTheWay *fairqueue.Ticket
+	owned    bool
+}
+
+// join is called with the turn. It takes the ownership that is kept, or gets a ticket.
+func (c *localClaim) join(ctx context.Context, join func(context.Context) (*fairqueue.Ticket, error)) error {
+	l := c.line
+	if o := l.takeKept(ctx); o != nil {
+		c.have(o)
+		return nil
+	}
+	t, err := join(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err != nil {
-		return nil, err
+		l.pass(nil)
+		return err
 	}
-	return &localClaim{Ticket: t, line: l}, nil
-}
-
-// join starts await if it is needed. It is called with mu held.
-func (l *line) join() {
-	if len(l.waiting) == 0 || l.stop != nil || l.current != nil {
-		return
-	}
-	// Not on the context of one of the claims: it ends when none waits any more.
-	ctx, cancel := context.WithCancel(context.Background())
-	l.stop = cancel
-	go l.await(ctx, l.waiting[0]) // ends with the grant, an error, or stop
-}
-
-// await waits in etcd's queue for the claims in memory, of which first was the first.
-func (l *line) await(ctx context.Context, first *localClaim) {
-	t, err := l.queue.Join(ctx, fairqueue.Exclusive)
-	if err == nil {
-		l.mu.Lock()
-		l.ticket = t
-		l.mu.Unlock()
-		err = t.Wait(ctx)
-	}
-	l.mu.Lock()
-	stop := l.stop
-	l.ticket, l.stop = nil, nil
-	var giveBack *ownership
-	switch {
-	case err == nil:
-		o := l.begin(t)
-		// The grant may be older than the call of any claim but the first.
-		giveBack = l.next(o, len(l.waiting) > 0 && l.waiting[0] == first || l.useful(o) && l.confirm(ctx, o))
-	case ctx.Err() != nil:
-		l.join() // for claims that have come since
-	case errors.Is(err, context.DeadlineExceeded):
-		// The Keeper has given up, as it does for a caller that sets no limit of its own.
-		l.fail(err, func(c *localClaim) bool { return !c.limited })
-		l.join()
-	default:
-		l.fail(err, func(*localClaim) bool { return true })
-	}
-	l.mu.Unlock()
-	stop()
-	giveBack.discard()
-}
-
-// fail ends the waits of some claims in memory. It is called with mu held.
-func (l *line) fail(err error, which func(*localClaim) bool) {
-	l.waiting = slices.DeleteFunc(l.waiting, func(c *localClaim) bool {
-		if which(c) {
-			c.granted <- grant{err: err}
-			return true
-		}
-		return false
-	})
-	l.standDown()
-}
-
-// standDown ends await if no claim waits. It is called with mu held.
-func (l *line) standDown() {
-	if len(l.waiting) == 0 && l.stop != nil {
-		l.stop()
-	}
-}
-
-// next takes o from its claim. It goes to the claim that has waited longest, or is kept, if it is confirmed
-// that its ticket is there. Otherwise the caller has to give back what is returned, with mu not held. It is
-// called with mu held.
-func (l *line) next(o *ownership, confirmed bool) (giveBack *ownership) {
-	o.held, o.hold = false, nil
-	switch {
-	case l.current != o:
-		return o
-	case confirmed && len(l.waiting) > 0 && (o.grants == 0 || !l.spent(o)):
-		c := l.waiting[0]
-		l.waiting = slices.Delete(l.waiting, 0, 1)
-		o.take()
-		c.granted <- grant{own: o}
-		l.standDown()
-		return nil
-	case confirmed && len(l.waiting) == 0 && l.keeps(o):
-		o.expiry.Reset(l.idle)
-		o.watch()
-		return nil
-	}
-	l.current = nil
-	l.join()
-	return o
-}
-
-// spent reports whether the bounds are reached for which o may be handed on.
-func (l *line) spent(o *ownership) bool {
-	return o.grants >= l.grants || time.Since(o.since) >= l.bound
-}
-
-// keeps reports whether o may be kept if no claim waits.
-func (l *line) keeps(o *ownership) bool { return l.idle > 0 && !o.wanted }
-
-// useful reports whether a claim waits for o, or o may be kept.
-func (l *line) useful(o *ownership) bool { return l.current == o && (len(l.waiting) > 0 || l.keeps(o)) }
-
-// release is called when the hold of o has ended.
-func (l *line) release(ctx context.Context, o *ownership) error {
-	over := o.ticket.Session().Err() // not with mu held: it may be logged, and the reader of the log may ask the hold
-	l.mu.Lock()
-	if over != nil {
-		l.lose(o, over)
-	}
-	giveBack := l.next(o, l.useful(o) && l.confirm(ctx, o))
-	lost := o.lost
-	l.mu.Unlock()
-	err := giveBack.leave(ctx)
-	return cmp.Or(lost, err)
-}
-
-// takeKept takes an ownership that is kept, if etcd still has it. It is called with mu held, and may unlock
-// it meanwhile.
-func (l *line) takeKept(ctx context.Context) *localClaim {
-	o := l.current
-	if o == nil {
-		return nil
-	}
-	s := o.ticket.Session()
-	if s.Context().Err() != nil {
-		l.lose(o, s.Err()) // which gone is about to do
-		return nil
-	}
-	if o.held || o.wanted {
-		return nil
-	}
-	o.take() // before mu is unlocked
-	l.mu.Unlock()
-	err := s.Err() // may be logged, as in release
-	l.mu.Lock()
-	if err != nil {
-		l.lose(o, err)
-	} else if l.confirm(ctx, o) && o.lost == nil && !o.wanted {
-		return &localClaim{Ticket: o.ticket, line: l, own: o}
-	}
-	go l.next(o, false).discard() // ends with its own time-out
+	c.ticket, l.ticket = t, t
 	return nil
 }
 
-// drop gives o back if no claim has it.
-func (l *line) drop(o *ownership) {
-	var giveBack *ownership
-	l.mu.Lock()
-	if l.current == o && !o.held {
-		giveBack = l.next(o, false)
-	}
-	l.mu.Unlock()
-	giveBack.discard()
+func (c *localClaim) have(o *ownership) {
+	c.own, c.ticket, c.nestedClaim = o, o.ticket, nestedClaim{o.base.claim, o.base}
 }
 
-// lose ends o. If only the key is gone, claims in memory have lost nothing, and are in line again. It is called
-// with mu held.
-func (l *line) lose(o *ownership, err error) {
-	if o.lost == nil {
-		o.lost = err
+func (c *localClaim) Granted() bool { return c.own != nil || c.ticket != nil && c.ticket.Granted() }
+
+func (c *localClaim) Wait(ctx context.Context) error {
+	if c.turn != nil {
+		if err := c.waitForTurn(ctx); err != nil {
+			return err
+		}
 	}
-	if o.hold != nil {
-		o.hold.end(err)
+	if c.own == nil {
+		if err := c.ticket.Wait(ctx); err != nil {
+			c.line.mu.Lock()
+			defer c.line.mu.Unlock()
+			c.line.pass(nil)
+			return err
+		}
+		c.have(c.line.begin(c.ticket))
 	}
-	o.end()
-	alive := o.ticket.Session().Context().Err() == nil
-	if alive {
-		go o.discard() // so that the name of its key is free again; ends with its own time-out
+	err := cmp.Or(ctx.Err(), c.base.Err())
+	if err != nil {
+		_ = c.release(ctx) // err is returned
 	}
-	if l.current != o {
-		return
-	}
-	l.current = nil
-	if alive {
-		l.join()
-	} else {
-		l.fail(err, func(*localClaim) bool { return true })
-	}
+	return err
 }
+
+func (c *localClaim) waitForTurn(ctx context.Context) error {
+	l := c.line
+	var o *ownership
+	select {
+	case o = <-c.turn:
+	case <-ctx.Done():
+		l.mu.Lock()
+		if i := slices.Index(l.waiting, c); i >= 0 {
+			l.waiting = slices.Delete(l.waiting, i, i+1)
+			c.inTheWay, c.owned = l.ticket, l.current != nil
+			l.mu.Unlock()
+			return ctx.Err()
+		}
+		l.mu.Unlock()
+		o = <-c.turn // at the same moment
+	}
+	if o == nil {
+		return c.join(ctx, l.single.join)
+	}
+	c.have(o)
+	return nil
+}
+
+// Key is empty while the claim waits for its turn.
+func (c *localClaim) Key() string {
+	if c.ticket == nil {
+		return ""
+	}
+	return c.ticket.Key()
+}
+
+// Revision is 0 while the claim waits for its turn.
+func (c *localClaim) Revision() int64 {
+	if c.ticket == nil {
+		return 0
+	}
+	return c.ticket.Revision()
+}
+
+// Ahead counts the tickets in etcd's queue. In memory, others may be ahead besides.
+func (c *localClaim) Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool) {
+	if c.ticket != nil {
+		return c.ticket.Ahead(ctx)
+	}
+	if c.inTheWay == nil {
+		return fairqueue.Entry{}, 0, false
+	}
+	if !c.owned {
+		return c.inTheWay.Ahead(ctx)
+	}
+	owner, ok = c.inTheWay.Self(ctx)
+	return owner, 1, ok
+}
+
+func (c *localClaim) release(ctx context.Context) error { return c.own.pass(ctx) }

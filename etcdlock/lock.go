@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -16,6 +17,7 @@ type cover struct {
 
 // lock is what all kinds have in common. The zero value is not usable.
 type lock struct {
+	kind   string // one of those below
 	name   string
 	source session.Source
 	covers []cover
@@ -23,20 +25,41 @@ type lock struct {
 	err    error // of the name
 }
 
-func newLock(src session.Source, o options, name string, shared bool) (l lock, prefix string) {
+const (
+	kindMutex    = "mutex"
+	kindRead     = "read"
+	kindWrite    = "write"
+	kindPermit   = "permit"
+	kindMulti    = "multi"
+	kindElection = "election"
+)
+
+func newLock(src session.Source, o options, kind, name string) (l lock, prefix string) {
 	prefix, err := o.prefix(name)
-	return lock{name: name, source: src, covers: []cover{{name, prefix, shared}}, opts: o, err: err}, prefix
+	covers := []cover{{name, prefix, kind == kindRead}}
+	return lock{kind: kind, name: name, source: src, covers: covers, opts: o, err: err}, prefix
 }
 
 // Name returns the name given to the constructor.
 func (l *lock) Name() string { return l.name }
 
-// acquire joins, waits for the grant, and binds a hold to it.
-func (l *lock) acquire(ctx context.Context, op string, join func(context.Context) (claim, error)) (h *Hold, err error) {
+// acquire takes the lock with a ticket, which join gets.
+func (l *lock) acquire(ctx context.Context, op string, join func(context.Context) (*fairqueue.Ticket, error)) (*Hold, error) {
+	return l.acquireClaim(ctx, op, func(ctx context.Context) (claim, error) {
+		t, err := join(ctx)
+		return &ticketClaim{Ticket: t}, err
+	})
+}
+
+// acquireClaim takes the lock with a claim: it joins, waits for the grant, and binds a hold to it.
+func (l *lock) acquireClaim(ctx context.Context, op string, join func(context.Context) (claim, error)) (h *Hold, err error) {
 	l.ready(ctx)
 	defer func() { err = failed(op, l.name, err) }()
 	if l.err != nil {
 		return nil, l.err
+	}
+	if l.wouldUpgrade(ctx) {
+		return nil, ErrUpgrade
 	}
 	began := l.opts.timeForHooks()
 	c, err := join(ctx)
@@ -52,5 +75,33 @@ func (l *lock) acquire(ctx context.Context, op string, join func(context.Context
 		}
 		return nil, err
 	}
-	return newHold(ctx, l, c, began), nil
+	h = newHold(ctx, l, c)
+	l.opts.granted(h, began)
+	return h, nil
 }
+
+// single is a lock of one queue.
+type single struct {
+	lock
+	queue *fairqueue.Queue
+	mode  fairqueue.Mode
+}
+
+func newSingle(src session.Source, o options, kind, name string) single {
+	l, prefix := newLock(src, o, kind, name)
+	s := single{lock: l, queue: fairqueue.New(src, prefix, o.queue...), mode: fairqueue.Exclusive}
+	if kind == kindRead {
+		s.mode = fairqueue.Shared
+	}
+	return s
+}
+
+func (s *single) join(ctx context.Context) (*fairqueue.Ticket, error) {
+	return s.queue.Join(ctx, s.mode)
+}
+
+func (s *single) tryJoin(ctx context.Context) (*fairqueue.Ticket, error) {
+	return s.queue.TryJoin(ctx, s.mode)
+}
+
+func (s *single) place() fairqueue.Place { return fairqueue.Place{Queue: s.queue, Mode: s.mode} }

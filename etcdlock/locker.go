@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/etcdlock/locks/fairqueue"
 )
 
 // releaseTimeout is how long Do, and whatever else has no context for it, waits for a release to be confirmed.
@@ -52,22 +50,13 @@ func do(ctx context.Context, lock func(context.Context) (*Hold, error), fn func(
 	defer func() {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
-		lost := h.Err()
-		_ = h.Unlock(bounded)
-		failure := h.failure.Load() // of fn's own, if it came first
-		switch {
-		case lost != nil && errors.Is(err, lost), failure != nil && errors.Is(err, *failure):
-			// it is in err already
-		case errors.Is(lost, ErrLost), errors.Is(lost, ErrClosed):
-			err = both(err, failed("do", h.lock.name, lost))
-		case failure != nil && errors.Is(*failure, fairqueue.ErrGone):
-			// A session that ends while the lock is released is another matter.
-			err = both(err, *failure)
+		_ = h.Unlock(bounded) // if fn has not; what is not confirmed in time goes on in the background
+		if lost := h.loss.Load(); lost != nil && !errors.Is(err, *lost) {
+			err = both(err, failed("do", h.lock.name, *lost))
 		}
 	}()
-	fnCtx, cancel := context.WithCancelCause(carry(ctx, h))
-	defer cancel(nil)
-	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
+	fnCtx, end := h.within(ctx)
+	defer end()
 	return fn(fnCtx, h)
 }
 

@@ -12,7 +12,7 @@ import (
 // Lockable is what can be part of a [Multi]: a [Mutex], a [RWMutex] (its exclusive side) or
 // a [ReadLock].
 type Lockable interface {
-	place() (fairqueue.Place, *lock)
+	part() *single
 }
 
 // Multi is several locks that are taken and released as one, in a single transaction. A Multi that
@@ -36,11 +36,11 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 	if len(locks) == 0 {
 		panic("etcdlock: a Multi of no locks")
 	}
-	m := &Multi{lock: lock{source: src, opts: collect("a Multi", nil)}}
+	m := &Multi{lock: lock{kind: kindMulti, source: src, opts: collect("a Multi", nil)}}
 	var names []string
 	for _, l := range locks {
 		need(l, "a Multi of a nil lock")
-		place, part := l.place()
+		part := l.part()
 		part.needMade()
 		if m.err == nil {
 			m.err = part.err
@@ -51,9 +51,9 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 		case i < 0:
 			names = append(names, part.name)
 			m.covers = append(m.covers, c)
-			m.places = append(m.places, place)
+			m.places = append(m.places, part.place())
 		case !c.shared:
-			m.covers[i], m.places[i] = c, place
+			m.covers[i], m.places[i] = c, part.place()
 		}
 	}
 	m.name = strings.Join(names, "+")
@@ -73,25 +73,17 @@ func (m *Multi) With(opts ...Option) *Multi {
 // Lock waits until it has all the locks. If all are free, that is one round trip and one raft entry,
 // and a read more for more than 64 locks (42 readers: up to five). If not, there is one read more at
 // the end. Errors are as for [Mutex.Lock], and a [*TooManyError] for more than 127 locks, or more than
-// this etcd allows. If ctx comes from a reader's hold of a part that is to be taken
-// exclusively, the error wraps [ErrUpgrade], as that of [RWMutex.Lock] does. The source that counts is that
-// given to NewMulti.
+// this etcd allows. For [ErrUpgrade] the source that counts is that given to NewMulti.
 func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
-	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
-		if err := m.refuseUpgrade(ctx); err != nil {
-			return nil, err
-		}
-		return claimOf(fairqueue.JoinAll(ctx, m.source, m.places...))
+	return m.acquire(ctx, "lock", func(ctx context.Context) (*fairqueue.Ticket, error) {
+		return fairqueue.JoinAll(ctx, m.source, m.places...)
 	})
 }
 
 // TryLock takes the locks only if all are free: one read and one transaction. Otherwise the error is
 // [ErrBusy], after the read.
 func (m *Multi) TryLock(ctx context.Context) (*Hold, error) {
-	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
-		if err := m.refuseUpgrade(ctx); err != nil {
-			return nil, err
-		}
-		return claimOf(fairqueue.TryAny(ctx, m.source, len(m.places), m.places...))
+	return m.acquire(ctx, "trylock", func(ctx context.Context) (*fairqueue.Ticket, error) {
+		return fairqueue.TryAny(ctx, m.source, len(m.places), m.places...)
 	})
 }

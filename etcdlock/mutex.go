@@ -3,7 +3,6 @@ package etcdlock
 import (
 	"context"
 
-	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -12,9 +11,8 @@ import (
 // [WithLocalHandover] and [WithRetention]. It is not re-entrant: a second Lock waits for the first
 // hold to end. It is safe for concurrent use.
 type Mutex struct {
-	lock
-	queue *fairqueue.Queue
-	line  *line // for WithLocalHandover and WithRetention; nil: neither
+	single
+	line *line // for WithLocalHandover and WithRetention; nil: neither
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -23,10 +21,9 @@ var _ Locker = (*Mutex)(nil)
 // src. No request is made; a name that cannot be one is reported by the first call
 // ([ErrInvalidName]). A nil src panics.
 func NewMutex(src session.Source, name string, opts ...Option) *Mutex {
-	o := collect(aMutex, opts)
-	l, prefix := newLock(src, o, name, false)
-	queue := fairqueue.New(src, prefix, o.queue...)
-	return &Mutex{lock: l, queue: queue, line: newLine(queue, o)}
+	m := &Mutex{single: newSingle(src, collect(aMutex, opts), kindMutex, name)}
+	m.line = newLine(&m.single)
+	return m
 }
 
 // Lock waits in line until it has the lock or ctx ends: one round trip if the lock is free. ctx
@@ -34,30 +31,28 @@ func NewMutex(src session.Source, name string, opts ...Option) *Mutex {
 //
 // The error is an [*Error] that wraps ctx's error if that ended; [ErrLost] if the session or the
 // ticket was lost meanwhile (with a session.Keeper the next call has a new session); [ErrClosed] if
-// the session was closed; [ErrInvalidName]; or etcd's refusal (permission denied, no space). Where a
-// session.Keeper has to create a session and ctx has no deadline, Lock gives up after 10 s. Temporary
-// failures, such as a member that is down, a change of leader or too many requests, are retried.
+// the session was closed; [ErrUpgrade], at once, if ctx comes from a reader's hold of the same lock;
+// [ErrInvalidName]; or etcd's refusal (permission denied, no space). Where a session.Keeper has to create a
+// session and ctx has no deadline, Lock gives up after 10 s. Temporary failures, such as a member that is
+// down, a change of leader or too many requests, are retried.
+//
+// The same lock is one of the same name, namespace and session.Source. A reader's hold from another source,
+// such as a second Keeper of the same client, is not recognized: Lock waits for it.
 func (m *Mutex) Lock(ctx context.Context) (*Hold, error) {
-	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
-		if m.line != nil {
-			return m.line.lock(ctx)
-		}
-		return writerClaimOf(m.queue.Join(ctx, fairqueue.Exclusive))
-	})
+	if m.line != nil {
+		return m.acquireClaim(ctx, "lock", m.line.lock)
+	}
+	return m.acquire(ctx, "lock", m.join)
 }
 
 // TryLock takes the lock only if it is neither held nor waited for. Otherwise the error is
 // [ErrBusy], after a single read, which costs etcd no raft entry. Taking it costs one transaction
 // more. Other errors are as for Lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Hold, error) {
-	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
-		if m.line != nil {
-			return m.line.tryLock(ctx)
-		}
-		return writerClaimOf(m.queue.TryJoin(ctx, fairqueue.Exclusive))
-	})
+	if m.line != nil {
+		return m.acquireClaim(ctx, "trylock", m.line.tryLock)
+	}
+	return m.acquire(ctx, "trylock", m.tryJoin)
 }
 
-func (m *Mutex) place() (fairqueue.Place, *lock) {
-	return fairqueue.Place{Queue: m.queue, Mode: fairqueue.Exclusive}, &m.lock
-}
+func (m *Mutex) part() *single { return &m.single }

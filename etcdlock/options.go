@@ -116,14 +116,12 @@ func WithHealthCheck(every time.Duration, check func(context.Context) error) Opt
 }
 
 // WithLocalHandover lets goroutines that share one Mutex value hand the lock on in memory, in the
-// order in which they called Lock. They have one ticket in etcd's queue. When it has been owned for
-// the time bound, or for that many grants, it goes back to the end of the queue; if no other process
-// waits, it is kept for as long again. So another process waits longer by up to bound for each such
-// process ahead of it.
+// order in which they called Lock. One of them at a time is in etcd's queue. When the process has had the lock for
+// the time bound, or for that many grants, it gives it back, and the next goroutine joins the end of the queue; if
+// no other process waits, the process keeps it for as long again. So another process waits longer by up to bound
+// for each such process ahead of it.
 //
-// Holds under one ticket have the same [Token]: it fences processes, not their goroutines. If the
-// session is lost, or the ticket in line is removed by hand, waiters in memory get [ErrLost]. If the
-// key of the holder is removed by hand, they are in line again.
+// Holds under one ticket have the same [Token]: it fences processes, not their goroutines.
 //
 // Unlock reads whether the ticket is still there before it hands the lock on, at most once in 5 ms
 // while the lock is handed on without pauses of 50 µs. So a Lock may be granted up to 5 ms after the
@@ -139,8 +137,8 @@ func WithLocalHandover(bound time.Duration, grants int) Option {
 }
 
 // WithRetention keeps the lock with the Mutex value after Unlock, until another process waits for
-// it, or for the time idle at most. Locking it again then costs one read, and no write. Unlock reads
-// whether others wait, and gives the lock back if so. As with [WithLocalHandover] there is at most
+// it, or for the time idle at most. Locking it again then costs one read, and no write. Goroutines that wait get
+// it in memory, as with [WithLocalHandover], with a read each, as long as no other process waits. There is at most
 // one read in 5 ms without pauses, and a Lock may be granted up to 5 ms after a removal by hand.
 //
 // While the lock is kept, a watch reports other waiters, which get it one hand-over later than

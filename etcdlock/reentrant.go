@@ -1,10 +1,10 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
-	"time"
 )
 
 // ReentrantLock is an exclusive lock that its holder can lock again. The context identifies the
@@ -69,46 +69,43 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, 
 	prefix := r.lock.covers[0].prefix
 	for h := range holdsAt(ctx, r.lock.source, prefix) {
 		e, reentrant := h.claim.(*entry)
-		if !reentrant && h.Err() != nil || errors.Is(h.ended(), ErrUnlocked) {
-			continue
-		}
 		switch {
-		case h.reads(prefix):
-			return ctx, nil, failed(op, r.lock.name, ErrUpgrade)
-		case !reentrant:
+		case !reentrant && h.Err() == nil && !h.reads(prefix): // a reader's hold is refused below
 			return ctx, nil, failed(op, r.lock.name, ErrNotReentrant)
-		case !e.enter():
+		case !reentrant || errors.Is(h.ended(), ErrUnlocked) || !e.enter():
 			continue
 		}
 		again := e.hold(ctx)
-		err := ctx.Err()
-		if err == nil {
-			err = e.base.Err()
-		}
-		if err != nil {
+		if err := cmp.Or(ctx.Err(), e.base.Err()); err != nil {
 			_ = again.Unlock(ctx) // err is returned
 			return ctx, nil, failed(op, r.lock.name, err)
 		}
-		return again.within(ctx), again, nil
+		inner, _ := again.within(ctx)
+		return inner, again, nil
 	}
 	base, err := take(r.inner, ctx)
 	if err != nil {
 		return ctx, nil, err
 	}
-	h := (&entries{base: base, open: 1}).hold(ctx)
-	return h.within(ctx), h, nil
+	first := entry{nestedClaim{base.claim, base}, &entries{open: 1}}
+	h := first.hold(ctx)
+	inner, _ := h.within(ctx)
+	return inner, h, nil
 }
 
-// entries counts the Locks of one hold that have not been undone. Each of them has a hold of its own, whose
-// claim is an entry.
-type entries struct {
-	base *Hold
+// entry is the claim of the hold that one Lock has returned.
+type entry struct {
+	nestedClaim
+	*entries
+}
 
+// entries counts the Locks of one base that have not been undone.
+type entries struct {
 	mu   sync.Mutex
 	open int
 }
 
-// enter reports whether base was still held, as far as this process has not released it.
+// enter reports whether the base was still held, as far as this process has not released it.
 func (e *entries) enter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,8 +116,10 @@ func (e *entries) enter() bool {
 	return true
 }
 
-// leave unlocks base after the last of them.
-func (e *entries) leave(ctx context.Context) error {
+func (e entry) hold(ctx context.Context) *Hold { return newHold(ctx, e.base.lock, &e) }
+
+// release unlocks the base after the last of them.
+func (e *entry) release(ctx context.Context) error {
 	e.mu.Lock()
 	e.open--
 	last := e.open == 0
@@ -128,33 +127,5 @@ func (e *entries) leave(ctx context.Context) error {
 	if !last {
 		return nil
 	}
-	err := e.base.Unlock(ctx)
-	var outer *Error
-	if errors.As(err, &outer) {
-		return outer.Err // the hold of the entry adds the rest again
-	}
-	return err
-}
-
-func (e *entries) hold(ctx context.Context) *Hold {
-	withoutHooks := *e.base.lock
-	withoutHooks.opts.hooks = nil
-	return newHold(ctx, &withoutHooks, &entry{e.base.claim, e}, time.Time{})
-}
-
-type entry struct {
-	claim // of the base
-	*entries
-}
-
-// bind makes the hold end with the base, whose claim notices a loss.
-func (e *entry) bind(h *Hold) { h.outer = e.base }
-
-func (e *entry) release(ctx context.Context) error { return e.leave(ctx) }
-
-// within returns ctx as it is while h is held.
-func (h *Hold) within(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(carry(ctx, h))
-	context.AfterFunc(h.Context(), func() { cancel(h.ended()) })
-	return ctx
+	return e.base.unlock(ctx)
 }

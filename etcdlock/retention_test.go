@@ -81,16 +81,26 @@ func TestALockThatIsKeptAndLostIsTakenAnew(t *testing.T) {
 	unlock(t, again)
 }
 
-func TestLocalWaitersOfAKeptLockStandInEtcdsLine(t *testing.T) {
+func TestAKeptLockIsHandedOnInMemoryWhileNoOtherProcessWantsIt(t *testing.T) {
 	l := newLocal(t, kept)
 	h := lock(t, l.m)
-	first := queued(t, l.client, l.m, 1)
-	remote := queued(t, l.client, l.other, 2)
+	waiting := lineUp(t, within(t), l.m, 3)
+	entries := l.cluster.AppliedIndex()
 	unlock(t, h)
-	one := granted(t, first)
-	requireWaiting(t, remote)
-	unlock(t, one)
-	unlock(t, granted(t, remote))
+	next := granted(t, waiting[0])
+	require.Equal(t, h.Token(), next.Token())
+	require.Equal(t, entries, l.cluster.AppliedIndex())
+
+	remote := queued(t, l.client, l.other, 1)
+	unlock(t, next)
+	theirs := granted(t, remote)
+	requireWaiting(t, waiting[1:]...)
+	unlock(t, theirs)
+	for _, w := range waiting[1:] {
+		h = granted(t, w)
+		require.Greater(t, h.Token(), theirs.Token())
+		unlock(t, h)
+	}
 }
 
 func TestALockThatIsKeptHasOneListener(t *testing.T) {

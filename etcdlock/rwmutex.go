@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -17,9 +16,8 @@ import (
 // A writer can become a reader ([Hold.Downgrade]), a reader never a writer ([ErrUpgrade]). Tokens of
 // readers do not fence each other. Let only writers write.
 type RWMutex struct {
-	lock
-	queue *fairqueue.Queue
-	read  ReadLock
+	single
+	read ReadLock
 }
 
 var _ Locker = (*RWMutex)(nil)
@@ -27,57 +25,37 @@ var _ Locker = (*RWMutex)(nil)
 // NewRWMutex returns the read-write lock of name. It is like [NewMutex].
 func NewRWMutex(src session.Source, name string, opts ...Option) *RWMutex {
 	o := collect("a RWMutex", opts)
-	m := &RWMutex{}
-	var prefix string
-	m.lock, prefix = newLock(src, o, name, false)
-	m.queue = fairqueue.New(src, prefix, o.queue...)
-	m.read.lock, _ = newLock(src, o, name, true)
-	m.read.queue = m.queue
-	return m
+	return &RWMutex{newSingle(src, o, kindWrite, name), ReadLock{newSingle(src, o, kindRead, name)}}
 }
 
-// Lock waits in line until it has the lock exclusively. It is like [Mutex.Lock]; in addition the error
-// wraps [ErrUpgrade], at once, if ctx comes from a reader's hold of this lock. That is a hold
-// of a lock of the same name, namespace and session.Source. A reader's hold from another source, such as
-// a second Keeper of the same client, is not recognized: Lock waits for it.
-func (m *RWMutex) Lock(ctx context.Context) (*Hold, error) {
-	return m.acquire(ctx, "lock", func(ctx context.Context) (claim, error) {
-		return m.write(ctx, m.queue.Join)
-	})
-}
+// Lock waits in line until it has the lock exclusively. It is like [Mutex.Lock].
+func (m *RWMutex) Lock(ctx context.Context) (*Hold, error) { return m.acquire(ctx, "lock", m.join) }
 
-// TryLock is like [Mutex.TryLock], with the errors of Lock.
+// TryLock is like [Mutex.TryLock].
 func (m *RWMutex) TryLock(ctx context.Context) (*Hold, error) {
-	return m.acquire(ctx, "trylock", func(ctx context.Context) (claim, error) {
-		return m.write(ctx, m.queue.TryJoin)
-	})
+	return m.acquire(ctx, "trylock", m.tryJoin)
 }
 
-func (m *RWMutex) write(ctx context.Context, join func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error)) (claim, error) {
-	if err := m.refuseUpgrade(ctx); err != nil {
-		return nil, err
-	}
-	return writerClaimOf(join(ctx, fairqueue.Exclusive))
-}
+func (m *RWMutex) part() *single { return &m.single }
 
-// refuseUpgrade returns ErrUpgrade if ctx comes from a reader's hold of what l is about to take exclusively.
-func (l *lock) refuseUpgrade(ctx context.Context) error {
+// wouldUpgrade reports whether ctx comes from a reader's hold of what l is to take exclusively: l would wait for it.
+func (l *lock) wouldUpgrade(ctx context.Context) bool {
 	for _, c := range l.covers {
 		if c.shared {
 			continue
 		}
 		for h := range holdsAt(ctx, l.source, c.prefix) {
 			if h.reads(c.prefix) && h.Err() == nil {
-				return ErrUpgrade
+				return true
 			}
 		}
 	}
-	return nil
+	return false
 }
 
 // reads reports whether others may read what is locked at prefix while h is held.
 func (h *Hold) reads(prefix string) bool {
-	return h.downgraded() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return c.prefix == prefix && c.shared })
+	return h.downgraded.Load() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return c.prefix == prefix && c.shared })
 }
 
 // RLock waits in line until it has the lock as a reader. Costs and errors are those of [Mutex.Lock].
@@ -90,45 +68,25 @@ func (m *RWMutex) TryRLock(ctx context.Context) (*Hold, error) { return m.read.T
 // RLocker returns the readers' side as a lock of its own.
 func (m *RWMutex) RLocker() *ReadLock { return &m.read }
 
-func (m *RWMutex) place() (fairqueue.Place, *lock) {
-	return fairqueue.Place{Queue: m.queue, Mode: fairqueue.Exclusive}, &m.lock
-}
-
 // ReadLock is the readers' side of a [RWMutex].
-type ReadLock struct {
-	lock
-	queue *fairqueue.Queue
-}
+type ReadLock struct{ single }
 
 var _ Locker = (*ReadLock)(nil)
 
 // Lock is [RWMutex.RLock].
-func (r *ReadLock) Lock(ctx context.Context) (*Hold, error) {
-	return r.acquire(ctx, "rlock", func(ctx context.Context) (claim, error) {
-		return claimOf(r.queue.Join(ctx, fairqueue.Shared))
-	})
-}
+func (r *ReadLock) Lock(ctx context.Context) (*Hold, error) { return r.acquire(ctx, "rlock", r.join) }
 
 // TryLock is [RWMutex.TryRLock].
 func (r *ReadLock) TryLock(ctx context.Context) (*Hold, error) {
-	return r.acquire(ctx, "tryrlock", func(ctx context.Context) (claim, error) {
-		return claimOf(r.queue.TryJoin(ctx, fairqueue.Shared))
-	})
+	return r.acquire(ctx, "tryrlock", r.tryJoin)
 }
 
-func (r *ReadLock) place() (fairqueue.Place, *lock) {
-	return fairqueue.Place{Queue: r.queue, Mode: fairqueue.Shared}, &r.lock
-}
+func (r *ReadLock) part() *single { return &r.single }
 
 // Shared reports whether it is the hold of a reader, or of a writer that has been downgraded.
 func (h *Hold) Shared() bool {
 	h.bound()
-	return h.downgraded() || len(h.lock.covers) == 1 && h.lock.covers[0].shared
-}
-
-func (h *Hold) downgraded() bool {
-	c, ok := h.claim.(*writerClaim)
-	return ok && c.downgraded.Load()
+	return h.downgraded.Load() || len(h.lock.covers) == 1 && h.lock.covers[0].shared
 }
 
 var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be downgraded")
@@ -153,14 +111,14 @@ func (h *Hold) downgrade(ctx context.Context) error {
 	if h.Shared() {
 		return nil
 	}
-	c, ok := h.claim.(*writerClaim)
-	if !ok {
+	c, ok := h.claim.(*ticketClaim)
+	if !ok || h.lock.kind != kindMutex && h.lock.kind != kindWrite {
 		return errNoWriter
 	}
 	err := c.Share(ctx)
 	switch {
 	case err == nil:
-		c.downgraded.Store(true)
+		h.downgraded.Store(true)
 	case errors.Is(err, ErrLost):
 		c.gone(err)
 	}

@@ -37,7 +37,7 @@ func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *
 	if o.raw {
 		panic("etcdlock: AtPrefix is not for " + aSemaphore)
 	}
-	l, prefix := newLock(src, o, name, false)
+	l, prefix := newLock(src, o, kindPermit, name)
 	return &Semaphore{lock: l, size: size, queue: fairqueue.New(src, prefix, o.queue...)}
 }
 
@@ -61,14 +61,14 @@ func (s *Semaphore) Lock(ctx context.Context) (*Hold, error) { return s.Acquire(
 func (s *Semaphore) TryLock(ctx context.Context) (*Hold, error) { return s.TryAcquire(ctx, 1) }
 
 func (s *Semaphore) permits(ctx context.Context, op string, n int64, join func(context.Context, int64, int64) (*fairqueue.Ticket, error)) (*Hold, error) {
-	return s.acquire(ctx, op, func(ctx context.Context) (claim, error) {
+	return s.acquire(ctx, op, func(ctx context.Context) (*fairqueue.Ticket, error) {
 		switch {
 		case n < 1:
 			return nil, &SizeError{Asked: n, Agreed: s.size, Weight: true}
 		case n > 1 && s.opts.slots:
 			return nil, errSlots
 		}
-		return claimOf(join(ctx, n, s.size))
+		return join(ctx, n, s.size)
 	})
 }
 

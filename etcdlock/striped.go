@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/fnv"
@@ -28,18 +29,14 @@ func NewStriped(src session.Source, name string, stripes int, opts ...Option) *S
 		panic("etcdlock: the number of stripes must be positive")
 	}
 	o := collect("a Striped", opts)
-	l, prefix := newLock(src, o, name, false)
+	l, prefix := newLock(src, o, kindMulti, name)
 	l.covers[0].prefix = "" // there is no lock of that name
-	s := &Striped{lock: l, stripes: make([]*Mutex, stripes)}
+	s := &Striped{lock: l}
 	queue := fairqueue.New(src, prefix, o.queue...)
-	for i := range s.stripes {
-		m := &Mutex{}
-		m.lock, prefix = newLock(src, o, name+"/"+strconv.Itoa(i), false)
-		m.queue = queue.At(prefix)
-		if s.err == nil {
-			s.err = m.err
-		}
-		s.stripes[i] = m
+	for i := range stripes {
+		part, prefix := newLock(src, o, kindMutex, name+"/"+strconv.Itoa(i))
+		s.err = cmp.Or(s.err, part.err)
+		s.stripes = append(s.stripes, &Mutex{single: single{lock: part, queue: queue.At(prefix), mode: fairqueue.Exclusive}})
 	}
 	for _, m := range s.stripes {
 		m.err = s.err // "" is not a name, though "/0" is
@@ -118,18 +115,15 @@ func (s *Striped) anyN(ctx context.Context, op string, n int, wait bool) (*Hold,
 	}
 	places := make([]fairqueue.Place, len(s.stripes))
 	for i, m := range s.stripes {
-		places[i], _ = m.place()
+		places[i] = m.place()
 	}
 	var chosen *fairqueue.Ticket
-	h, err := s.acquire(ctx, op, func(ctx context.Context) (_ claim, err error) {
+	h, err := s.acquireClaim(ctx, op, func(ctx context.Context) (_ claim, err error) {
 		chosen, err = fairqueue.TryAny(ctx, s.source, n, places...)
 		if wait && errors.Is(err, ErrBusy) {
 			chosen, err = fairqueue.JoinAny(ctx, s.source, n, places...)
 		}
-		if err != nil {
-			return nil, err
-		}
-		return &chosenStripes{ticketClaim{Ticket: chosen}, s}, nil
+		return &chosenStripes{ticketClaim{Ticket: chosen}, s}, err
 	})
 	if err != nil {
 		return nil, nil, err

@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -49,11 +48,7 @@ func (s *syncLocker) Lock() {
 		s.mu.Lock()
 		s.holds = append(s.holds, h)
 		s.mu.Unlock()
-		context.AfterFunc(h.Context(), func() {
-			if err := h.Err(); !errors.Is(err, ErrUnlocked) {
-				s.onError(failed("hold", h.Name(), err))
-			}
-		})
+		h.onLoss(func(err error) { s.onError(failed("hold", h.lock.name, err)) })
 		return
 	}
 }

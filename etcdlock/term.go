@@ -48,23 +48,18 @@ func (t *Term) Resign(ctx context.Context) error { return t.Unlock(ctx) }
 // the same moment, the next in line leads.
 func (t *Term) Transfer(ctx context.Context, candidate string) error {
 	t.ready(ctx)
-	return failed("transfer", t.Name(), t.transfer(ctx, candidate))
-}
-
-func (t *Term) transfer(ctx context.Context, candidate string) error {
+	var err error
 	select {
 	case t.candidacy.transfers <- struct{}{}:
+		err = t.passTo(ctx, candidate)
+		<-t.candidacy.transfers
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
-	t.candidacy.beginPassing()
-	err := t.passTo(ctx, candidate)
-	t.candidacy.endPassing()
-	<-t.candidacy.transfers
 	if t.candidacy.Left() {
 		_ = t.Unlock(ctx) // makes no request
 	}
-	return err
+	return failed("transfer", t.Name(), err)
 }
 
 func (t *Term) passTo(ctx context.Context, candidate string) error {
@@ -84,44 +79,19 @@ func (t *Term) passTo(ctx context.Context, candidate string) error {
 	return err
 }
 
-// awaitTransfer reports whether no transfer is under way any more before ctx ends.
-func (c *candidacy) awaitTransfer(ctx context.Context) bool {
+// gone has no effect before a transfer that is under way is over. That may have removed the key, and ends the term
+// itself then.
+func (c *candidacy) gone(err error) {
 	select {
 	case c.transfers <- struct{}{}:
-		<-c.transfers
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (c *candidacy) beginPassing() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.passing = true
-}
-
-func (c *candidacy) endPassing() {
-	c.mu.Lock()
-	c.passing = false
-	missed := c.missed
-	c.mu.Unlock()
-	if missed != nil {
-		c.ticketClaim.gone(missed)
-	}
-}
-
-// gone waits with its effect for a transfer that is under way, which may have removed the key and ends the
-// term itself then.
-func (c *candidacy) gone(err error) {
-	c.mu.Lock()
-	passing := c.passing
-	if passing {
-		c.missed = err
-	}
-	c.mu.Unlock()
-	if !passing {
 		c.ticketClaim.gone(err)
+		<-c.transfers
+	default:
+		go func() { // ends with the transfer
+			c.transfers <- struct{}{}
+			c.ticketClaim.gone(err)
+			<-c.transfers
+		}()
 	}
 }
 
@@ -130,7 +100,13 @@ func (c *candidacy) gone(err error) {
 func (c *candidacy) release(ctx context.Context) error {
 	bounded, cancel := request.Grace(ctx)
 	defer cancel()
-	over := c.awaitTransfer(bounded)
+	over := true
+	select {
+	case c.transfers <- struct{}{}:
+		<-c.transfers
+	case <-bounded.Done():
+		over = false
+	}
 	err := c.ticketClaim.release(ctx)
 	if errors.Is(err, fairqueue.ErrGone) && !over {
 		return ctx.Err() // probably by the transfer, but that is not confirmed

@@ -12,7 +12,7 @@ import (
 const aheadLimit = 1000
 
 // Ahead reads which ticket owned and how many were ahead when the wait was over, for an error
-// message; of several keys, for the first that has any ahead. It makes two requests for a key, not
+// message; of several keys, for the first that has any ahead. A ticket that owns counts itself. It makes two requests for a key, not
 // retried. If it failed, if none was ahead, or if the queue is longer than 1,000, ok is false.
 func (t *Ticket) Ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
 	for _, p := range t.parts {
@@ -44,10 +44,21 @@ func (p *part) ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
 		return Entry{}, 0, false // free by now
 	}
 	// The owner may leave between the two reads, so both are of one revision.
-	whole, err := client.Get(ctx, string(first.Key), clientv3.WithRev(answer.Header.Revision))
-	if err != nil || len(whole.Kvs) == 0 {
-		return Entry{}, 0, false
-	}
-	owner, ok = p.queue.entry(whole.Kvs[0])
+	owner, ok = p.read(ctx, string(first.Key), answer.Header.Revision)
 	return owner, ahead, ok
+}
+
+// Self reads the ticket itself, in the same way, for callers that wait for it in memory.
+func (t *Ticket) Self(ctx context.Context) (e Entry, ok bool) {
+	e, ok = t.first().read(ctx, t.Key(), 0)
+	return e, ok && e.Revision == t.Revision()
+}
+
+// read reads a key of p's queue at a revision; 0 is the latest.
+func (p *part) read(ctx context.Context, key string, revision int64) (Entry, bool) {
+	answer, err := p.session.Client().Get(ctx, key, clientv3.WithRev(revision), clientv3.WithSerializable())
+	if err != nil || len(answer.Kvs) == 0 {
+		return Entry{}, false
+	}
+	return p.queue.entry(answer.Kvs[0])
 }
