@@ -52,15 +52,15 @@ func TestMembersOfTheComposeFileFitTogether(t *testing.T) {
 	var peers []string
 	for i := range 3 {
 		name := fmt.Sprintf("etcd-%d", i+1)
-		set := p.Services[name].Environment
-		require.Equal(t, name, *set["ETCD_NAME"])
-		require.Equal(t, "http://"+name+":2379", *set["ETCD_ADVERTISE_CLIENT_URLS"])
-		require.Equal(t, "http://"+name+":2380", *set["ETCD_INITIAL_ADVERTISE_PEER_URLS"])
-		require.Equal(t, "1h", *set["ETCD_AUTO_COMPACTION_RETENTION"])
-		require.Equal(t, *set["ETCD_DATA_DIR"], p.Services[name].Volumes[0].Target)
+		set := p.Services[name].Environment.ToMapping()
+		require.Equal(t, name, set["ETCD_NAME"])
+		require.Equal(t, "http://"+name+":2379", set["ETCD_ADVERTISE_CLIENT_URLS"])
+		require.Equal(t, "http://"+name+":2380", set["ETCD_INITIAL_ADVERTISE_PEER_URLS"])
+		require.Equal(t, "1h", set["ETCD_AUTO_COMPACTION_RETENTION"])
+		require.Equal(t, set["ETCD_DATA_DIR"], p.Services[name].Volumes[0].Target)
 		peers = append(peers, name+"=http://"+name+":2380")
 	}
-	require.Equal(t, strings.Join(peers, ","), *p.Services["etcd-1"].Environment["ETCD_INITIAL_CLUSTER"])
+	require.Equal(t, strings.Join(peers, ","), p.Services["etcd-1"].Environment.ToMapping()["ETCD_INITIAL_CLUSTER"])
 }
 
 func TestSettingsOfTheMembersAreEtcds(t *testing.T) {
