@@ -63,7 +63,7 @@ func Parse(prefix string, kvs []*mvccpb.KeyValue) (entries []Entry, size int64) 
 }
 
 func (q *Queue) parse(kvs []*mvccpb.KeyValue) (entries []Entry, size int64) {
-	size = q.space.sizeIn(entriesOf(kvs), 0)
+	size = q.space.sizeIn(entriesOf(kvs))
 	entries = slices.SortedFunc(maps.Values(q.state(kvs)), byRevision)
 	for i := range owning(entries, size) {
 		entries[i].Owns = true

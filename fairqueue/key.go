@@ -126,6 +126,11 @@ func (s span) vacant() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(s.first), "=", 0).WithRange(s.end)
 }
 
+// get reads it.
+func (s span) get(options ...clientv3.OpOption) clientv3.Op {
+	return clientv3.OpGet(s.first, append(options, clientv3.WithRange(s.end))...)
+}
+
 func (s space) all() span {
 	return span{string(s), clientv3.GetPrefixRangeEnd(string(s))}
 }

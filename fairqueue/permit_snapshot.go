@@ -8,64 +8,53 @@ import (
 // permitSnapshot is what is known of a queue of permits at one revision.
 type permitSnapshot struct {
 	revision int64
-	size     int64 // how much may be granted
-	// first are tickets from the head of the queue, in order; whole says that they reach
-	// the ticket in question and include it.
-	first []entry
-	whole bool
-	// last are the ticket and, before it, others in falling order, if not whole.
-	last []entry
+	size     int64   // how much may be granted
+	tickets  []entry // in order; all that are ahead of the ticket in question, and itself
 }
 
-// snapshotOf makes one of all keys under the prefix. The size is the one given if they do not
-// have it, because it was removed by hand.
-func snapshotOf(s space, all []entry, revision, size int64) permitSnapshot {
-	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
-	return permitSnapshot{revision: revision, size: s.sizeIn(all, size), whole: true, first: all}
+// snapshotOf makes one of keys under the prefix. The size is the one given if they do not have it, because it was
+// removed by hand.
+func snapshotOf(s space, keys []entry, revision, size int64) permitSnapshot {
+	if agreed := s.sizeIn(keys); agreed > 0 {
+		size = agreed
+	}
+	keys = slices.DeleteFunc(keys, func(e entry) bool { _, ok := s.mode(e.key); return !ok })
+	slices.SortFunc(keys, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
+	return permitSnapshot{revision, size, keys}
 }
 
-// reaches reports whether me would be in the snapshot if it were there. Tickets of queues below the
-// prefix may have its revision too, and fill the last ones.
-func (c permitSnapshot) reaches(me entry) bool {
-	return c.whole || len(c.last) > 0 && c.last[len(c.last)-1].revision < me.revision
+// fits returns a SizeError if there are fewer permits than weight.
+func (c permitSnapshot) fits(weight int64) error {
+	if weight > c.size {
+		return &SizeError{Asked: weight, Agreed: c.size, Weight: true}
+	}
+	return nil
 }
 
-// decide returns what a snapshot means for a ticket of the given weight: granted, or blocked either by its
-// predecessor, which waits itself, or by those ahead, if all of them may own.
+// decide returns what a snapshot means for a ticket of the given weight, or one without a key yet: granted, or
+// blocked either by its predecessor, which waits itself, or by those ahead, if all of them may own.
 func (c permitSnapshot) decide(s space, me entry, weight int64) (v verdict, predecessor entry, ahead []string) {
-	nearby := c.last
-	if c.whole {
-		nearby = c.first
-	}
 	present := me.key == ""
-	for _, e := range nearby {
-		if e.is(me) {
-			present = true
-		} else if _, ok := s.mode(e.key); ok && e.revision < me.revision && e.revision > predecessor.revision {
-			predecessor = e
-		}
-	}
-	switch {
-	case !present && c.reaches(me):
-		return gone, entry{}, nil
-	case !present, predecessor.key == "" && !c.whole:
-		return askFurther, entry{}, nil
-	}
-	left := c.size
-	for _, e := range c.first {
-		if _, ok := s.mode(e.key); !ok || e.revision >= me.revision {
+	left, waiting := c.size, false
+	for _, e := range c.tickets {
+		if e.revision >= me.revision {
+			present = present || e.is(me)
 			continue
 		}
+		predecessor = e
+		ahead = append(ahead, e.key)
 		w, ok := s.weight(e.key)
 		if !ok || w > left {
-			return blocked, predecessor, nil // it, or one before it, waits; or owns since before a reduction
+			waiting = true // or owns since before a reduction
+		} else if !waiting {
+			left -= w
 		}
-		ahead = append(ahead, e.key)
-		left -= w
 	}
 	switch {
-	case !c.whole && !slices.ContainsFunc(c.first, predecessor.is):
-		return askFurther, entry{}, nil
+	case !present:
+		return gone, entry{}, nil
+	case waiting:
+		return blocked, predecessor, nil
 	case weight <= left:
 		return granted, entry{}, nil
 	}

@@ -1,12 +1,12 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -67,8 +67,13 @@ func (q *Queue) JoinPermits(ctx context.Context, weight, size int64) (*Ticket, e
 // room. If another ticket takes the room in between, it has to leave the queue again, which is one transaction more.
 func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
 	return q.acquire(ctx, "", func(s *session.Session) (*Ticket, error) {
-		if err := q.room(ctx, s, weight, size); err != nil {
+		before, err := q.current(ctx, s, weight, size)
+		if err != nil {
 			return nil, err
+		}
+		// A ticket that joins now would be behind all of them.
+		if v, _, _ := before.decide(q.space, entry{revision: math.MaxInt64}, weight); v != granted {
+			return nil, ErrBusy
 		}
 		t, err := q.joinPermits(ctx, s, weight, size)
 		if err != nil {
@@ -85,150 +90,91 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	if weight > size {
 		// It may have been resized. If not, nothing must be written: a ticket that takes more
 		// than there is would hold up those behind it.
-		if err := q.fits(ctx, s, weight, size); err != nil {
+		if _, err := q.current(ctx, s, weight, size); err != nil {
 			return nil, err
 		}
 	}
-	p := q.newPart(s, permit, "", weight)
-	strategy := &permits{weight: weight, size: size}
+	p, strategy := q.newPart(s, permit, "", weight), &permits{weight: weight, size: size}
 	p.strategy = strategy
-	agreed := q.space.sizes().all()
+	parts := []*part{p}
+	claim(parts)
+	folder := q.space.sizes().all()
 	record := clientv3.OpTxn(
-		[]clientv3.Cmp{agreed.vacant()},
+		[]clientv3.Cmp{folder.vacant()},
 		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size), agreement{Slots: q.slots}.value())}, nil)
-	claim([]*part{p})
-	response, seen, err := create(ctx, []*part{p}, []clientv3.Op{
-		record, clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)), q.beginning(permit, joinLimit)[0],
-	})
+	response, seen, err := create(ctx, parts, append([]clientv3.Op{record, folder.get()}, p.start(joinLimit)...))
 	if err != nil {
 		return nil, err
 	}
 	p.seen, p.verdict = seen, askFurther
-	var sizes []*mvccpb.KeyValue
+	agreed := int64(0)
 	if response != nil {
-		sizes = response.Responses[2].GetResponseRange().Kvs
-		if queue := response.Responses[3].GetResponseRange(); !queue.More {
-			err = strategy.learn(p, snapshotOf(q.space, entriesOf(queue.Kvs), seen, size))
+		if agreed, err = q.agree(response.Responses[2].GetResponseRange().Kvs, size); err == nil && len(response.Responses) > 3 {
+			if queue := response.Responses[3].GetResponseRange(); !queue.More {
+				err = strategy.learn(p, snapshotOf(q.space, entriesOf(queue.Kvs), seen, size))
+			}
 		}
 	}
-	if disagreement := p.settle(ctx, sizes, weight, size); disagreement != nil {
-		err = disagreement
+	if err == nil && agreed == 0 { // the ticket was found again, or another program's key is in the folder
+		if err = q.setSize(ctx, s, size, true); err == nil {
+			_, err = q.current(ctx, s, 1, size)
+		}
 	}
 	if err != nil {
 		// Now rather than in the background: it takes permits from others, and keeps the size from being forgotten.
-		_ = leave(ctx, []*part{p})
+		_ = leave(ctx, parts)
 		return nil, err
 	}
 	return newTicket(p), nil
 }
 
-// settle makes sure that a size is recorded, and that it agrees with the one given, after the join. That has read
-// sizes, or nothing if it was found again. It has recorded the size, unless
-// there is another program's key in the folder.
-func (p *part) settle(ctx context.Context, sizes []*mvccpb.KeyValue, weight, size int64) error {
-	if p.queue.space.recorded(sizes) != nil {
-		return p.queue.agree(sizes, size)
-	}
-	if err := p.queue.setSize(ctx, p.session, size, true); err != nil {
-		return err
-	}
-	if p.verdict == granted {
-		weight = 1 // a reduction takes nothing away
-	}
-	return p.queue.fits(ctx, p.session, weight, size)
-}
-
-// fits returns a SizeError if the size is not the one agreed on, or less than weight.
-func (q *Queue) fits(ctx context.Context, s *session.Session, weight, size int64) error {
-	folder := q.space.sizes().all()
-	answer, err := s.Link().Read(ctx, clientv3.OpGet(folder.first, clientv3.WithRange(folder.end)))
-	if err != nil {
-		return err
-	}
-	kvs := answer.Responses[0].GetResponseRange().Kvs
-	if err := q.agree(kvs, size); err != nil {
-		return err
-	}
-	if agreed := q.space.sizeIn(entriesOf(kvs), size); weight > agreed {
-		return &SizeError{Asked: weight, Agreed: agreed, Weight: true}
-	}
-	return nil
-}
-
-// room returns ErrBusy if the permits are not free.
-func (q *Queue) room(ctx context.Context, s *session.Session, weight, size int64) error {
-	all, agreed := q.space.all(), q.space.sizes().all()
-	answer, err := s.Link().Read(ctx,
-		clientv3.OpGet(agreed.first, clientv3.WithRange(agreed.end)),
-		clientv3.OpGet(all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly()))
-	if err == nil {
-		err = q.agree(answer.Responses[0].GetResponseRange().Kvs, size)
-	}
-	if err != nil {
-		return err
-	}
-	snapshot := snapshotOf(q.space, entriesOf(answer.Responses[1].GetResponseRange().Kvs), answer.Header.Revision, size)
-	if weight > snapshot.size {
-		return &SizeError{Asked: weight, Agreed: snapshot.size, Weight: true}
-	}
-	// A ticket that joins now would be behind all of them.
-	if v, _, _ := snapshot.decide(q.space, entry{revision: math.MaxInt64}, weight); v != granted {
-		return ErrBusy
-	}
-	return nil
-}
-
-// look reads the head of the queue, its end as far as the ticket, and the size.
-func (s *permits) look(ctx context.Context, p *part, since wakeup) error {
-	minRevision := max(since.revision, p.me.revision)
-	local := true
-	for limit := int64(joinLimit); ; {
-		snapshot, err := s.read(ctx, p, limit, local)
-		switch {
-		case err != nil:
-			return err
-		case snapshot.revision < minRevision:
-			if !local {
-				return p.link().WentBack(minRevision, snapshot.revision)
-			}
-			local = false
-			continue
-		}
-		if err := s.learn(p, snapshot); err != nil || p.verdict != askFurther {
-			return err
-		}
-		if limit == 0 {
-			panic("fairqueue: an unlimited answer was cut off")
-		}
-		limit = 0
-	}
-}
-
-func (s *permits) read(ctx context.Context, p *part, limit int64, local bool) (permitSnapshot, error) {
-	all, agreed := p.queue.space.all(), p.queue.space.sizes().all()
-	sorted := func(order clientv3.SortOrder, limit int64) clientv3.Op {
-		return clientv3.OpGet(all.first, append(permit.readOptions(local), clientv3.WithRange(all.end),
-			clientv3.WithSort(clientv3.SortByCreateRevision, order),
-			clientv3.WithMaxCreateRev(p.me.revision), clientv3.WithLimit(limit))...)
-	}
-	lists, revision, err := read(ctx, p.session,
-		clientv3.OpGet(agreed.first, append(permit.readOptions(local), clientv3.WithRange(agreed.end))...),
-		sorted(clientv3.SortAscend, limit),
-		sorted(clientv3.SortDescend, min(limit, 3))) // with one to spare for a key of another kind
+// current reads the queue. It returns a SizeError if the size is not the one agreed on, or less than weight.
+func (q *Queue) current(ctx context.Context, s *session.Session, weight, size int64) (permitSnapshot, error) {
+	answer, err := s.Link().Read(ctx, q.space.sizes().all().get(), q.space.all().get(clientv3.WithKeysOnly()))
 	if err != nil {
 		return permitSnapshot{}, err
 	}
-	return permitSnapshot{
-		revision: revision, size: p.queue.space.sizeIn(lists[0].entries, s.size),
-		first: lists[1].entries, whole: !lists[1].more, last: lists[2].entries,
-	}, nil
+	agreed, err := q.agree(answer.Responses[0].GetResponseRange().Kvs, size)
+	if err != nil {
+		return permitSnapshot{}, err
+	}
+	snapshot := snapshotOf(q.space, entriesOf(answer.Responses[1].GetResponseRange().Kvs), answer.Header.Revision, cmp.Or(agreed, size))
+	return snapshot, snapshot.fits(weight)
+}
+
+// look reads the size and the tickets up to p.
+func (s *permits) look(ctx context.Context, p *part, since wakeup) error {
+	minRevision := max(since.revision, p.me.revision)
+	at := int64(0)
+	for _, local := range []bool{true, false} {
+		snapshot, err := s.read(ctx, p, local)
+		switch {
+		case err != nil:
+			return err
+		case snapshot.revision >= minRevision:
+			return s.learn(p, snapshot)
+		}
+		at = snapshot.revision
+	}
+	return p.link().WentBack(minRevision, at)
+}
+
+func (s *permits) read(ctx context.Context, p *part, local bool) (permitSnapshot, error) {
+	options := permit.readOptions(local)
+	lists, revision, err := read(ctx, p.session,
+		p.queue.space.sizes().all().get(options...),
+		p.queue.space.all().get(append(options, clientv3.WithMaxCreateRev(p.me.revision))...))
+	if err != nil {
+		return permitSnapshot{}, err
+	}
+	return snapshotOf(p.queue.space, append(lists[0].entries, lists[1].entries...), revision, s.size), nil
 }
 
 // learn records what a snapshot means for p. The error is a SizeError, if p wants more than there is.
 func (s *permits) learn(p *part, snapshot permitSnapshot) error {
 	p.seen, s.size = snapshot.revision, snapshot.size
-	if s.weight > s.size {
-		return &SizeError{Asked: s.weight, Agreed: s.size, Weight: true}
+	if err := snapshot.fits(s.weight); err != nil {
+		return err
 	}
 	p.verdict, p.nearest, s.ahead = snapshot.decide(p.queue.space, p.me, s.weight)
 	return nil

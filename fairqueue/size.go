@@ -59,43 +59,35 @@ func (s space) sizeOf(key string) (size int64, ok bool) {
 	return size, err == nil && 0 < size && size <= largest
 }
 
-// sizeIn finds the size among keys; without one it is the size given.
-func (s space) sizeIn(keys []entry, size int64) int64 {
+// sizeIn finds the size among keys, and returns 0 if it is not there.
+func (s space) sizeIn(keys []entry) int64 {
 	for _, e := range keys {
-		if agreed, ok := s.sizeOf(e.key); ok {
-			return agreed
+		if size, ok := s.sizeOf(e.key); ok {
+			return size
 		}
 	}
-	return size
+	return 0
 }
 
-// recorded finds the key that has the size among those of the folder, in which other programs may put theirs.
-func (s space) recorded(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+// agree finds the size agreed on among the keys of the folder, in which other programs may put theirs; 0 if there is
+// none. It returns an error unless size is that, or was once, and all users have slots or none has.
+func (q *Queue) agree(kvs []*mvccpb.KeyValue, size int64) (agreed int64, err error) {
 	for _, kv := range kvs {
-		if _, ok := s.sizeOf(string(kv.Key)); ok {
-			return kv
-		}
-	}
-	return nil
-}
-
-// agree returns an error unless size is the one agreed on, or was once, and all users have slots or none has.
-func (q *Queue) agree(kvs []*mvccpb.KeyValue, size int64) error {
-	for _, kv := range kvs {
-		agreed, ok := q.space.sizeOf(string(kv.Key))
-		if !ok {
+		var ok bool
+		if agreed, ok = q.space.sizeOf(string(kv.Key)); !ok {
 			continue
 		}
 		var a agreement
 		err := json.Unmarshal(kv.Value, &a)
 		switch {
 		case agreed != size && (err != nil || !slices.Contains(a.Replaced, size)):
-			return &SizeError{Asked: size, Agreed: agreed}
+			return agreed, &SizeError{Asked: size, Agreed: agreed}
 		case err == nil && a.Slots != q.slots:
-			return &SizeError{Asked: size, Agreed: agreed, Slots: true}
+			return agreed, &SizeError{Asked: size, Agreed: agreed, Slots: true}
 		}
+		return agreed, nil
 	}
-	return nil
+	return 0, nil
 }
 
 // Resize changes the size of the semaphore at the queue for all its users: one read

@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ func (p *part) trySlot(ctx context.Context) (slot *part, number int, err error) 
 	for used[strconv.Itoa(number)] {
 		number++
 	}
-	if size := p.queue.space.sizeIn(lists[1].entries, p.strategy.(*permits).size); int64(number) >= size {
+	if size := cmp.Or(p.queue.space.sizeIn(lists[1].entries), p.strategy.(*permits).size); int64(number) >= size {
 		return nil, 0, ErrBusy // that of a lost permit is still being removed
 	}
 	q := p.queue.in(space(prefix + strconv.Itoa(number) + "/"))
