@@ -26,6 +26,7 @@ var layers = map[string][]string{
 	"session":           {"internal/request", "internal/coalesce", "internal/link"},
 	"fairqueue":         {"internal/request", "internal/coalesce", "internal/link", "session"},
 	"etcdlock":          {"internal/request", "internal/coalesce", "internal/link", "session", "fairqueue"},
+	"concurrency":       {"session", "etcdlock"},
 }
 
 // allowed is what the layers may import besides the standard library: whatever

@@ -55,6 +55,28 @@ func ExampleSource() {
 	// etcdlock: session closed true
 }
 
+// A process that is about to be replaced leaves its keys to the lease, so that its successor has time to start.
+func ExampleSession_Abandon() {
+	_, client, stop := start()
+	defer stop()
+	ctx := context.Background()
+	s, err := session.New(ctx, client)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := client.Put(ctx, "services/mail", "10.0.0.7", clientv3.WithLease(s.Lease())); err != nil {
+		log.Fatal(err)
+	}
+	s.Abandon()
+	answer, err := client.Get(ctx, "services/mail")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(s.Err(), len(answer.Kvs))
+	// Output:
+	// etcdlock: session closed 1
+}
+
 // The network fails: when does a process know that its locks are lost? In virtual time the answer
 // is exact, and comes at once.
 func ExampleWithClock() {

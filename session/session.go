@@ -152,12 +152,7 @@ func (s *Session) Close(ctx context.Context) error {
 	defer stop()
 	ctx, cancel := request.Grace(ctx)
 	defer cancel()
-	_ = s.Err() // a loss that has not been noticed yet stays a loss
-	s.mu.Lock() // no goroutine is started after this
-	s.end(ErrClosed)
-	s.mu.Unlock()
-	s.running.Wait()
-	s.link.Wait()
+	s.Abandon()
 	if errors.Is(context.Cause(s.ctx), ErrLost) {
 		return nil
 	}
@@ -177,6 +172,17 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	revoked = true
 	return nil
+}
+
+// Abandon ends the session as Close does, but leaves the lease: the server drops it, and every key bound to it, after its
+// TTL. So a holder that is being told has that time to stop. No request is made.
+func (s *Session) Abandon() {
+	_ = s.Err() // a loss that has not been noticed yet stays a loss
+	s.mu.Lock() // no goroutine is started after this
+	s.end(ErrClosed)
+	s.mu.Unlock()
+	s.running.Wait()
+	s.link.Wait()
 }
 
 // Retry runs op, a single request to etcd that needs no session, until it is answered or ctx ends: each attempt
