@@ -2,7 +2,6 @@ package etcdlock_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,12 +31,6 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 			}
 			return last
 		},
-		"Run of a candidate": func(t *testing.T, src session.Source, began func()) error {
-			began()
-			return etcdlock.NewElection(src, "taken").Run(ctx, "me", func(context.Context, *etcdlock.Term) error {
-				return errors.New("the place was taken")
-			})
-		},
 		"Run of a leader": func(t *testing.T, src session.Source, began func()) error {
 			return etcdlock.NewElection(src, "mine").Run(ctx, "me", func(ctx context.Context, _ *etcdlock.Term) error {
 				began()
@@ -53,13 +46,6 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 			require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
 			return h.Err()
 		},
-		"Do": func(t *testing.T, src session.Source, began func()) error {
-			return etcdlock.Do(ctx, etcdlock.NewMutex(src, "done"), func(ctx context.Context, _ *etcdlock.Hold) error {
-				began()
-				<-ctx.Done()
-				return errors.New("stopped")
-			})
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster, _ := newCluster(t)
@@ -72,7 +58,7 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 			go func() { ended <- start(t, keeper, func() { began <- struct{}{} }) }()
 			await(t, "the beginning", began)
 			switch name {
-			case "a hold", "Do", "Run of a leader":
+			case "a hold", "Run of a leader":
 			default:
 				awaitWatch(t, cluster, watches)
 			}

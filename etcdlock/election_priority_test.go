@@ -39,17 +39,6 @@ func TestTheHighestPriorityLeadsNextAndThoseOfOneInOrder(t *testing.T) {
 	resign(t, term)
 }
 
-func TestAHigherPriorityDoesNotInterruptATerm(t *testing.T) {
-	c := newContest(t)
-	term := c.lead("low")
-	c.stand("high", etcdlock.WithPriority(1))
-	require.NoError(t, term.Proclaim(within(t), "still low"))
-	c.requireWaiting("high")
-	require.NoError(t, term.Err())
-	resign(t, term)
-	resign(t, c.next("high"))
-}
-
 // passing has "low" own the term, and pass it on to "high", which it does not get to do until the fault is healed.
 func passing(t *testing.T, c *contest, high *etcdlock.Election) *embedtest.Fault {
 	t.Helper()

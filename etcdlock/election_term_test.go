@@ -2,7 +2,6 @@ package etcdlock_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -103,17 +102,6 @@ func TestProclaimChangesTheValueAndNothingElse(t *testing.T) {
 	require.NotZero(t, answer.Kvs[0].Lease, "the value is still bound to the session")
 }
 
-// A request without an answer arrives when the next value has been confirmed.
-func TestALateProclaimDoesNotReplaceALaterOne(t *testing.T) {
-	c := newContest(t)
-	term := c.lead("a")
-	held := heldUp(t, c.cluster, func(ctx context.Context) error { return term.Proclaim(ctx, "b") })
-	require.NoError(t, term.Proclaim(within(t), "c"))
-	held()
-	require.Equal(t, []string{"c"}, c.line())
-	resign(t, term)
-}
-
 // heldUp makes a call whose write does not arrive before the call has been given up. It arrives
 // when the function that it returns is called, which waits for that.
 func heldUp(t *testing.T, cluster *embedtest.Cluster, call func(context.Context) error) (arrive func()) {
@@ -195,25 +183,4 @@ func TestCandidatesOfBothKindsLeadInOrderAndReadEachOther(t *testing.T) {
 	revoke(t, c.client, ours) // and ours does
 	require.NoError(t, await(t, "theirs", led))
 	require.NoError(t, s.Close())
-}
-
-func TestAValueThatIsTooLargeIsRefusedAndHarmsNothing(t *testing.T) {
-	c := newContest(t)
-	tooLarge := strings.Repeat("v", 1<<20+1)
-	term := c.lead("node-1")
-
-	other := c.candidate()
-	before := requests(c.cluster)
-	_, err := other.Campaign(within(t), tooLarge)
-	require.ErrorIs(t, err, etcdlock.ErrTooLarge)
-	require.ErrorContains(t, err, `campaign "controller"`)
-	require.ErrorContains(t, err, "1048576")
-	require.ErrorIs(t, other.Run(within(t), tooLarge, neverLeads), etcdlock.ErrTooLarge)
-	require.ErrorIs(t, term.Proclaim(within(t), tooLarge), etcdlock.ErrTooLarge)
-	require.Equal(t, before, requests(c.cluster), "so there is nothing to look after")
-
-	require.NoError(t, term.Err())
-	require.Equal(t, []string{"node-1"}, c.line())
-	require.NoError(t, term.Proclaim(within(t), tooLarge[1:]))
-	resign(t, term)
 }

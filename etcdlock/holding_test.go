@@ -161,23 +161,6 @@ func TestUnlockAfterALossSaysSoEvenIfEtcdIsSilent(t *testing.T) {
 	require.ErrorIs(t, h.Unlock(cancelled()), etcdlock.ErrLost)
 }
 
-// No member can be reached.
-func TestCallsReturnWithTheirContextWhenEtcdIsSilent(t *testing.T) {
-	cluster, _ := newCluster(t)
-	client, link := cluster.Link(t)
-	m := etcdlock.NewMutex(newSession(t, client), "orders")
-	link.Blackhole()
-	for _, call := range bothCalls(m) {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		returned := background(func() error {
-			_, err := call(ctx)
-			return err
-		})
-		require.ErrorIs(t, await(t, "the call", returned), context.DeadlineExceeded)
-		cancel()
-	}
-}
-
 // Of three endpoints one swallows packets, and for one of the waiters it is the
 // one that serves its watch. That one has to wait until it looks without being told.
 func TestABlackHoledEndpointDoesNotStopAWaiter(t *testing.T) {

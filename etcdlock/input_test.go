@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/fairqueue"
@@ -31,6 +30,7 @@ func TestPrefixesThatCannotBeAreRefused(t *testing.T) {
 			require.Equal(t, m.Name(), typed.Name)
 		}
 	}
+	require.ErrorIs(t, etcdlock.NewSemaphore(s, "", 2).Forget(within(t)), etcdlock.ErrInvalidName)
 	require.Equal(t, before, cluster.Calls("Txn")+cluster.Calls("Range"))
 }
 
@@ -53,26 +53,6 @@ func TestUnusualNamesAreLegalAndDoNotMeet(t *testing.T) {
 	require.True(t, strings.HasPrefix(holds[0].Key(), "etcdlock/a/x"), holds[0].Key())
 	require.True(t, strings.HasPrefix(elsewhere.Key(), "shop/locks/a/x"), elsewhere.Key())
 	unlockAll(t, append(holds, elsewhere)...)
-}
-
-// At a raw prefix the queue is shared with programs that use etcd's own package.
-func TestAtPrefixSharesTheQueueWithEtcdsOwnMutex(t *testing.T) {
-	_, client := newCluster(t)
-	ours := etcdlock.NewMutex(newSession(t, client), "legacy/lock", etcdlock.AtPrefix())
-	theirSession, err := concurrency.NewSession(client)
-	require.NoError(t, err)
-	defer theirSession.Close()
-	theirs := concurrency.NewMutex(theirSession, "legacy/lock")
-
-	require.NoError(t, theirs.Lock(within(t)))
-	requireBusy(t, ours)
-	waiting := locking(within(t), ours)
-	require.NoError(t, theirs.Unlock(within(t)))
-	h := granted(t, waiting)
-	require.ErrorIs(t, theirs.TryLock(within(t)), concurrency.ErrLocked)
-	unlock(t, h)
-	require.NoError(t, theirs.TryLock(within(t)))
-	require.NoError(t, theirs.Unlock(within(t)))
 }
 
 // What cannot be meant is a mistake in the program, and panics with the reason before anything is begun.

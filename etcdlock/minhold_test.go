@@ -63,15 +63,6 @@ func TestAMinimumIsNoMatterAfterItOrAfterALoss(t *testing.T) {
 	require.Zero(t, tickets(t, client), "what was deleted does not come back")
 }
 
-// What is left of it would keep others from the other locks for that time.
-func TestAHoldOfSeveralThatHasLostOneIsKeptNoLonger(t *testing.T) {
-	cluster, client := newCluster(t)
-	h := lock(t, allOf(newSession(t, cluster.Client(t)), "part", "other").With(etcdlock.WithMinHold(aLongTime)))
-	remove(t, client, h.Key())
-	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-	awaitTickets(t, client, 0)
-}
-
 // It would take the key back to the session's lease.
 func TestALateDowngradeDoesNotShortenAMinimum(t *testing.T) {
 	cluster, client := newCluster(t)

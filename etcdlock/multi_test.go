@@ -25,24 +25,6 @@ func allOf(s *session.Session, names ...string) *etcdlock.Multi {
 	return etcdlock.NewMulti(s, locks...)
 }
 
-// That a wait that ends leaves nothing is in the conformance suite.
-func TestWhatIsPartlyTakenIsNotTakenAtAll(t *testing.T) {
-	cluster, client := newCluster(t)
-	mine := newSession(t, cluster.Client(t))
-	b := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "b"))
-	before := cluster.AppliedIndex()
-	requireBusy(t, allOf(mine, "a", "b", "c"))
-	require.Equal(t, before, cluster.AppliedIndex())
-
-	// Somebody's key of another kind is in the place of a ticket of ours.
-	_, err := client.Put(within(t), fmt.Sprintf("etcdlock/d/x%x-0", int64(mine.Lease())), "")
-	require.NoError(t, err)
-	_, err = allOf(mine, "a", "d").Lock(within(t))
-	require.Error(t, err)
-	awaitTickets(t, client, 2)
-	unlock(t, b)
-}
-
 func TestAMultiHoldsEveryPartAtOneRevision(t *testing.T) {
 	cluster, client := newCluster(t)
 	s, theirs := newSession(t, cluster.Client(t)), newSession(t, cluster.Client(t))
@@ -114,29 +96,15 @@ func TestWithAddsToTheOptionsOfAMulti(t *testing.T) {
 
 func TestMoreNamesThanATransactionCarriesAreRefused(t *testing.T) {
 	cluster, client := newCluster(t)
-	s := newSession(t, client)
+	m := manyOf(newSession(t, client), 129)
 	before := cluster.AppliedIndex()
-	for _, call := range bothCalls(manyOf(s, 129)) {
+	for _, call := range bothCalls(m) {
 		_, err := call(within(t))
 		var typed *etcdlock.TooManyError
 		require.ErrorAs(t, err, &typed)
 		require.Equal(t, etcdlock.TooManyError{Places: 129, Limit: 127}, *typed)
 	}
 	require.Equal(t, before, cluster.AppliedIndex())
-
-	most := manyOf(s, 127)
-	for _, call := range bothCalls(most) {
-		h, err := call(within(t))
-		require.NoError(t, err)
-		require.Equal(t, 127, tickets(t, client))
-		unlock(t, h)
-	}
-	one := lock(t, etcdlock.NewMutex(s, "n77"))
-	requireBusy(t, most)
-	waiting := locking(within(t), most)
-	awaitTickets(t, client, 128)
-	unlock(t, one)
-	unlock(t, granted(t, waiting))
 }
 
 // puts returns n operations.

@@ -166,37 +166,30 @@ func eachRemoval(t *testing.T, test func(*testing.T, removal), opts ...etcdlock.
 	}
 }
 
-// No grant rests on a ticket that was gone before the call began, whether it is the first hand-over
-// of an ownership or a later one.
+// No grant rests on a ticket that was gone before the call began, whether it is the first hand-over of an
+// ownership or a later one.
 func TestAHandOverInMemoryIsOfATicketThatIsThere(t *testing.T) {
-	eachRemoval(t, func(t *testing.T, r removal) {
-		h := lock(t, r.m)
-		r.gone(h)
-		theirs := lock(t, r.other)
-		waiting := lineUp(t, within(t), r.m, 1)[0]
-		require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-		requireWaiting(t, waiting)
-		require.NoError(t, theirs.Err())
-		r.silence.Heal()
-		unlock(t, theirs)
-		require.Greater(t, await(t, "the next grant", waiting).hold.Token(), theirs.Token())
-	}, handedOn)
-}
-
-func TestALaterHandOverIsOfATicketThatIsThereToo(t *testing.T) {
-	eachRemoval(t, func(t *testing.T, r removal) {
-		h := lock(t, r.m)
-		waiting := lineUp(t, within(t), r.m, 2)
-		unlock(t, h)
-		h = granted(t, waiting[0])
-		r.gone(h)
-		theirs := lock(t, r.other)
-		require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-		requireWaiting(t, waiting[1])
-		r.silence.Heal()
-		unlock(t, theirs)
-		require.Greater(t, await(t, "the next grant", waiting[1]).hold.Token(), theirs.Token())
-	}, handedOn)
+	t.Parallel()
+	for name, before := range map[string]int{"the first": 0, "a later one": 1} {
+		t.Run(name, func(t *testing.T) {
+			eachRemoval(t, func(t *testing.T, r removal) {
+				h := lock(t, r.m)
+				for _, w := range lineUp(t, within(t), r.m, before) {
+					unlock(t, h)
+					h = granted(t, w)
+				}
+				r.gone(h)
+				theirs := lock(t, r.other)
+				last := lineUp(t, within(t), r.m, 1)[0]
+				require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+				requireWaiting(t, last)
+				require.NoError(t, theirs.Err())
+				r.silence.Heal()
+				unlock(t, theirs)
+				require.Greater(t, await(t, "the next grant", last).hold.Token(), theirs.Token())
+			}, handedOn)
+		})
+	}
 }
 
 // The answer that grants the ticket may be older than the call of a goroutine that waits in memory.

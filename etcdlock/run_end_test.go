@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -90,15 +91,16 @@ func TestRunReturnsWhatWillNotPass(t *testing.T) {
 	lost := newSession(t, c.client)
 	lose(t, c.client, lost)
 	for name, one := range map[string]struct {
-		source session.Source
-		name   string
-		want   error
+		source      session.Source
+		name, value string
+		want        error
 	}{
-		"closed keeper": {closed, "controller", etcdlock.ErrClosed},
-		"lost session":  {lost, "controller", etcdlock.ErrLost},
-		"invalid name":  {c.keeper(), "", etcdlock.ErrInvalidName},
+		"closed keeper":   {closed, "controller", "a", etcdlock.ErrClosed},
+		"lost session":    {lost, "controller", "a", etcdlock.ErrLost},
+		"invalid name":    {c.keeper(), "", "a", etcdlock.ErrInvalidName},
+		"too large value": {c.keeper(), "controller", strings.Repeat("v", 1<<20+1), etcdlock.ErrTooLarge},
 	} {
-		require.ErrorIs(t, etcdlock.NewElection(one.source, one.name).Run(within(t), "a", neverLeads), one.want, name)
+		require.ErrorIs(t, etcdlock.NewElection(one.source, one.name).Run(within(t), one.value, neverLeads), one.want, name)
 	}
 	for _, refusal := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrNoSpace} {
 		fault := c.cluster.Refuse("Txn", refusal, embedtest.Once())

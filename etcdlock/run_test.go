@@ -148,22 +148,6 @@ func TestRunCampaignsAgainAfterACampaignThatFailed(t *testing.T) {
 	r.finish()
 }
 
-// The session goes in the pause between two terms.
-func TestRunCampaignsWithANewSession(t *testing.T) {
-	c := newContest(t)
-	r := c.run("a")
-	_, first := r.next()
-	old := current(t, r.keeper)
-	r.end <- nil
-	awaitTickets(t, c.client, 0)
-	revoke(t, c.client, old)
-	_, second := r.next()
-	require.ErrorIs(t, old.Err(), etcdlock.ErrLost)
-	require.NoError(t, second.Err())
-	require.Greater(t, second.Token(), first.Token())
-	r.finish()
-}
-
 // What lead returns after a loss is of no interest: the loss is why.
 func TestRunGoesOnAfterALossWhateverTheLeaderReturns(t *testing.T) {
 	c := newContest(t)

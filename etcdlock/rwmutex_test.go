@@ -55,49 +55,6 @@ func TestReadersShareAndWritersDoNot(t *testing.T) {
 	require.Zero(t, tickets(t, q.client))
 }
 
-// A writer waits for every reader that came before it, and for none that came after it. A Mutex of
-// the name is a writer.
-func TestReadersAndWritersAreServedInOrder(t *testing.T) {
-	q := newLine(t)
-	m := etcdlock.NewMutex(newSession(t, q.cluster.Client(t)), "orders")
-	current := []*etcdlock.Hold{lock(t, m)}
-	// Each run of readers is one turn.
-	turns := [][]etcdlock.Locker{
-		{q.mine.RLocker(), q.theirs.RLocker()}, {q.theirs}, {m}, {q.mine.RLocker()}, {q.theirs},
-		{q.theirs.RLocker(), q.theirs.RLocker(), q.mine.RLocker()},
-	}
-	var waiting [][]<-chan result
-	n := 1
-	for _, turn := range turns {
-		var together []<-chan result
-		for _, l := range turn {
-			together = append(together, q.wait(t, l, n))
-			n++
-		}
-		waiting = append(waiting, together)
-	}
-	var last etcdlock.Token
-	for i, turn := range waiting {
-		for _, h := range current {
-			requireWaiting(t, turn...)
-			unlock(t, h)
-		}
-		current = nil
-		for _, w := range turn {
-			h := granted(t, w)
-			require.Greater(t, h.Token(), last)
-			last = h.Token()
-			current = append(current, h)
-		}
-		for _, later := range waiting[i+1:] {
-			requireWaiting(t, later...)
-			requireBusy(t, q.mine.RLocker(), "a writer waits")
-		}
-	}
-	unlockAll(t, current...)
-	require.Zero(t, tickets(t, q.client))
-}
-
 // It would wait for itself, and two of them for each other for ever.
 func TestAReaderCannotBecomeAWriter(t *testing.T) {
 	cluster, client := newCluster(t)
@@ -149,49 +106,30 @@ func TestAReaderCannotBecomeAWriter(t *testing.T) {
 	}
 }
 
+// The hold of a Mutex of the name can be downgraded as well.
 func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	q := newLine(t)
-	h := lock(t, q.mine)
-	token, key := h.Token(), h.Key()
-	near := q.wait(t, q.theirs.RLocker(), 1)
-	next := q.wait(t, q.mine.RLocker(), 2)
-	writer := q.wait(t, q.theirs, 3)
-	far := q.wait(t, q.theirs.RLocker(), 4)
-	before := q.cluster.AppliedIndex()
-	require.NoError(t, h.Downgrade(within(t)))
-	require.Equal(t, before+1, q.cluster.AppliedIndex(), "one raft entry, so there is no gap")
-	first, second := granted(t, near), granted(t, next)
-	require.Equal(t, token, h.Token())
-	require.Equal(t, key, h.Key())
-	require.True(t, h.Shared())
-	require.NoError(t, h.Err())
-	_, err := h.Txn(within(t)).Commit()
-	require.NoError(t, err)
-	requireWaiting(t, writer, far)
-
-	unlockAll(t, first, second)
-	requireWaiting(t, writer)
-	unlock(t, h)
-	w := granted(t, writer)
-	requireWaiting(t, far)
-	unlock(t, w)
-	unlock(t, granted(t, far))
-	require.Zero(t, tickets(t, q.client))
-}
-
-// The hold of a Mutex of the name can be downgraded as well.
-func TestNewReadersShareWithADowngradedWriter(t *testing.T) {
-	q := newLine(t)
-	h := lock(t, etcdlock.NewMutex(newSession(t, q.cluster.Client(t)), "orders"))
-	require.NoError(t, h.Downgrade(within(t)))
-	before := q.cluster.AppliedIndex()
-	require.NoError(t, h.Downgrade(within(t)), "the second does nothing")
-	require.Equal(t, before, q.cluster.AppliedIndex())
-	requireBusy(t, q.theirs)
-	one, two := lock(t, q.theirs.RLocker()), tryLock(t, q.mine.RLocker())
-	unlock(t, h)
-	requireBusy(t, q.theirs, "they read on without it")
-	unlockAll(t, one, two)
+	for _, l := range []etcdlock.Locker{q.mine, etcdlock.NewMutex(newSession(t, q.cluster.Client(t)), "orders")} {
+		h := lock(t, l)
+		token, key := h.Token(), h.Key()
+		reader, writer := q.wait(t, q.theirs.RLocker(), 1), q.wait(t, q.theirs, 2)
+		before := q.cluster.AppliedIndex()
+		require.NoError(t, h.Downgrade(within(t)))
+		require.Equal(t, before+1, q.cluster.AppliedIndex(), "one raft entry, so there is no gap")
+		require.NoError(t, h.Downgrade(within(t)), "the second does nothing")
+		require.Equal(t, before+1, q.cluster.AppliedIndex())
+		first := granted(t, reader)
+		require.Equal(t, token, h.Token())
+		require.Equal(t, key, h.Key())
+		require.True(t, h.Shared())
+		_, err := h.Txn(within(t)).Commit()
+		require.NoError(t, err)
+		unlock(t, first)
+		requireWaiting(t, writer)
+		unlock(t, h)
+		unlock(t, granted(t, writer))
+		require.Zero(t, tickets(t, q.client))
+	}
 }
 
 func TestDowngradeAfterALossSaysSoAndCreatesNothing(t *testing.T) {

@@ -2,7 +2,6 @@ package etcdlock_test
 
 import (
 	"context"
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,39 +70,6 @@ func requireSizeError(t *testing.T, l etcdlock.Locker, want etcdlock.SizeError) 
 	}
 }
 
-func TestASizeThatIsNotTheAgreedOneIsRefusedWithBoth(t *testing.T) {
-	p := newPool(t, 3)
-	s := newSession(t, p.cluster.Client(t))
-	for range 2 { // while held, and when nobody is there any more
-		h := acquire(t, p.Semaphore, 1)
-		for _, size := range []int64{2, 4} {
-			requireSizeError(t, etcdlock.NewSemaphore(s, "pool", size), etcdlock.SizeError{Asked: size, Agreed: 3})
-		}
-		for _, n := range []int64{-1, 0, 4, math.MaxInt64} {
-			requireSizeError(t, weighted{p.Semaphore, n}, etcdlock.SizeError{Asked: n, Agreed: 3, Weight: true})
-		}
-		unlock(t, h)
-		requireNothingLeft(t, p.client)
-	}
-}
-
-// The heavy one is not overtaken by light ones that would fit.
-func TestAHeavyRequestBehindLightOnesIsServedInItsTurn(t *testing.T) {
-	p := newPool(t, 4)
-	one, two := acquire(t, p.Semaphore, 1), acquire(t, p.Semaphore, 2)
-	other, _ := p.other(t)
-	heavy := p.wait(t, other, 4, 2)
-	light := p.wait(t, p.Semaphore, 1, 3)
-	requireBusy(t, other, "a permit is free, but not for late callers")
-	unlock(t, two)
-	requireWaiting(t, heavy, light)
-	unlock(t, one)
-	h := granted(t, heavy)
-	requireWaiting(t, light)
-	unlock(t, h)
-	unlock(t, granted(t, light))
-}
-
 func TestMorePermitsGoToWaitersAtOnce(t *testing.T) {
 	p := newPool(t, 1)
 	other, _ := p.other(t)
@@ -122,50 +88,25 @@ func TestMorePermitsGoToWaitersAtOnce(t *testing.T) {
 	requireSizeError(t, stranger, etcdlock.SizeError{Asked: 2, Agreed: 3})
 }
 
-func TestSizesTellsEveryChange(t *testing.T) {
+func TestSizesTellsTheAgreedSizeAndARefusal(t *testing.T) {
 	p := newPool(t, 2)
-	ctx, cancel := context.WithCancel(within(t))
-	defer cancel()
-	sizes := make(chan int64, 10)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		for size, err := range p.Sizes(ctx) {
-			if err != nil {
-				t.Error(err)
-			}
-			sizes <- size
+	var sizes []int64
+	for size, err := range p.Sizes(within(t)) {
+		require.NoError(t, err)
+		if sizes = append(sizes, size); size == 2 {
+			break
 		}
-	}()
-	require.Zero(t, await(t, "the first", sizes), "nobody has used it")
-	unlock(t, acquire(t, p.Semaphore, 1))
-	require.EqualValues(t, 2, await(t, "the agreement", sizes))
-	for _, size := range []int64{5, 1} {
-		require.NoError(t, p.Resize(within(t), size))
-		require.Equal(t, size, await(t, "the change", sizes))
+		require.Zero(t, size, "nobody has used it")
+		unlock(t, acquire(t, p.Semaphore, 1))
 	}
-	cancel()
-	await(t, "the end", over)
-	require.Empty(t, sizes, "acquisitions are no changes")
+	require.Equal(t, []int64{0, 2}, sizes)
 
 	defer p.cluster.Refuse("Range", rpctypes.ErrPermissionDenied).Heal()
-	var refusal error
-	for _, refusal = range p.Sizes(within(t)) {
+	for _, refusal := range p.Sizes(within(t)) {
+		var typed *etcdlock.Error
+		require.ErrorAs(t, refusal, &typed)
+		require.Equal(t, "pool", typed.Name)
+		require.ErrorIs(t, refusal, rpctypes.ErrPermissionDenied)
 		break
 	}
-	var typed *etcdlock.Error
-	require.ErrorAs(t, refusal, &typed)
-	require.Equal(t, "pool", typed.Name)
-	require.ErrorIs(t, refusal, rpctypes.ErrPermissionDenied)
-}
-
-func TestASemaphoreCanBeForgotten(t *testing.T) {
-	_, client := newCluster(t)
-	s := etcdlock.NewSemaphore(newSession(t, client), "pool", 2)
-	h := lock(t, s)
-	require.ErrorIs(t, s.Forget(within(t)), etcdlock.ErrBusy)
-	unlock(t, h)
-	require.NoError(t, s.Forget(within(t)))
-	require.Zero(t, tickets(t, client))
-	require.ErrorIs(t, etcdlock.NewSemaphore(newSession(t, client), "", 2).Forget(within(t)), etcdlock.ErrInvalidName)
 }

@@ -104,32 +104,6 @@ func TestAllWaysToAStripeExcludeEachOther(t *testing.T) {
 	require.ErrorIs(t, err, etcdlock.ErrBusy)
 	unlock(t, all)
 	require.Zero(t, tickets(t, s.client))
-}
-
-func TestAnyTakesWhicheverIsReleasedFirst(t *testing.T) {
-	s := newShelves(t, 3)
-	for released := range 3 {
-		var holds []*etcdlock.Hold
-		for i := range 3 {
-			holds = append(holds, lock(t, s.mine.Stripe(i)))
-		}
-		one := anyN(s.theirs, 1)
-		waiting := locking(within(t), one)
-		awaitTickets(t, s.client, 6)
-		unlock(t, holds[released])
-		h := granted(t, waiting)
-		require.Equal(t, []int{released}, *one.numbers)
-		require.Greater(t, h.Token(), holds[released].Token())
-		require.Equal(t, 3, tickets(t, s.client), "its places in the other lines are gone")
-		require.NoError(t, etcdlock.RequireHeld(h.Context(), holds[released].Name()))
-		require.NoError(t, etcdlock.RequireHeld(h.Context(), "stock"))
-		require.ErrorIs(t, etcdlock.RequireHeld(h.Context(), holds[(released+1)%3].Name()), etcdlock.ErrNotHeld)
-		unlockAll(t, append(holds, h)...)
-	}
-	h, number, err := s.mine.Any(within(t))
-	require.NoError(t, err)
-	require.Contains(t, h.Key(), "stock%2F"+string(rune('0'+number))+"/")
-	unlock(t, h)
 	_, _, err = etcdlock.NewStriped(s.session, "many", 200).AnyN(within(t), 129)
 	require.ErrorAs(t, err, new(*etcdlock.TooManyError))
 	_, err = etcdlock.NewStriped(s.session, strings.Repeat("x", 511), 2).For("apple").Lock(within(t))
@@ -151,6 +125,8 @@ func TestDoAnyNTellsWhichStripesItRunsWith(t *testing.T) {
 		require.Equal(t, []int{0, 2}, stripes)
 		require.Len(t, h.Guards(), 2)
 		require.NoError(t, etcdlock.RequireHeld(ctx, "stock/2"))
+		require.NoError(t, etcdlock.RequireHeld(ctx, "stock"))
+		require.ErrorIs(t, etcdlock.RequireHeld(ctx, "stock/1"), etcdlock.ErrNotHeld)
 		return io.EOF
 	})
 	require.ErrorIs(t, err, io.EOF)

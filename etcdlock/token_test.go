@@ -57,14 +57,6 @@ func awaitExpiry(t *testing.T, s *session.Session) {
 	require.ErrorContains(t, err, "invalid auth token")
 }
 
-// watching is bitten by the news that a watch stands.
-func watching(c *embedtest.Cluster) *embedtest.Fault {
-	return c.Delay("Watch", 0, embedtest.When(func(message any) bool {
-		answer, ok := message.(*etcdserverpb.WatchResponse)
-		return ok && answer.Created && !answer.Canceled
-	}))
-}
-
 func TestWaitersHoldersCandidatesAndObserversOutliveTheirToken(t *testing.T) {
 	t.Parallel()
 	e := newShortLived(t)
@@ -93,51 +85,26 @@ func TestWaitersHoldersCandidatesAndObserversOutliveTheirToken(t *testing.T) {
 	requireNothingLeft(t, e.root.Client())
 }
 
-// A stream keeps the token that it was opened with, so a user that comes when that
-// has expired has to have another stream, or it would have to poll.
+// A stream keeps the token that it was opened with, so a waiter that comes when that has expired has to have another
+// stream, or it would have to poll.
 func TestAnExpiredTokenOfTheStreamStopsNoLaterWatch(t *testing.T) {
-	for name, wait := range map[string]func(t *testing.T, e *shortLived) (done func()){
-		"waiting": func(t *testing.T, e *shortLived) func() {
-			// Not a hold, which would have a watch of its own.
-			_, err := e.root.Client().Put(within(t), "etcdlock/orders/blocker", "")
-			require.NoError(t, err)
-			waiting := locking(within(t), etcdlock.NewMutex(e.user, "orders"))
-			return func() {
-				remove(t, e.root.Client(), "etcdlock/orders/blocker")
-				unlock(t, granted(t, waiting))
-			}
-		},
-		"holding": func(t *testing.T, e *shortLived) func() {
-			h := lock(t, etcdlock.NewMutex(e.user, "orders"))
-			return func() {
-				require.NoError(t, h.Err())
-				unlock(t, h)
-			}
-		},
-		"observing": func(t *testing.T, e *shortLived) func() {
-			seen := observing(within(t), etcdlock.NewElection(e.user, "controller"), "root")
-			await(t, "the present state", seen.first)
-			return func() {
-				term := lead(t, etcdlock.NewElection(e.root, "controller"), "root")
-				require.Equal(t, []string{"", "root"}, values(await(t, "the leader", seen.all)), "and no error")
-				resign(t, term)
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newShortLived(t)
-			// Somebody else on the stream, or it would be closed with its last watch.
-			ctx, _ := e.user.Link().WatchContext(t.Context())
-			created := <-e.user.Client().Watch(ctx, "etcdlock/other", clientv3.WithCreatedNotify())
-			require.NoError(t, created.Err())
-			awaitExpiry(t, e.user)
+	t.Parallel()
+	e := newShortLived(t)
+	// Another watch on the stream, or it would be closed with its last one.
+	ctx, _ := e.user.Link().WatchContext(t.Context())
+	created := <-e.user.Client().Watch(ctx, "etcdlock/other", clientv3.WithCreatedNotify())
+	require.NoError(t, created.Err())
+	awaitExpiry(t, e.user)
 
-			stands := watching(e.cluster)
-			done := wait(t, e)
-			require.NoError(t, stands.Wait(within(t)))
-			done()
-			requireNothingLeft(t, e.root.Client())
-		})
-	}
+	_, err := e.root.Client().Put(within(t), "etcdlock/orders/blocker", "") // a hold would have a watch of its own
+	require.NoError(t, err)
+	stands := e.cluster.Delay("Watch", 0, embedtest.When(func(message any) bool {
+		answer, ok := message.(*etcdserverpb.WatchResponse)
+		return ok && answer.Created && !answer.Canceled
+	}))
+	waiting := locking(within(t), etcdlock.NewMutex(e.user, "orders"))
+	require.NoError(t, stands.Wait(within(t)))
+	remove(t, e.root.Client(), "etcdlock/orders/blocker")
+	unlock(t, granted(t, waiting))
+	requireNothingLeft(t, e.root.Client())
 }

@@ -78,34 +78,6 @@ func values(entries []fairqueue.Entry) string {
 	return all
 }
 
-// No state has anybody else first, nor is any empty; and the others are told to come again.
-func TestPassingToAWaitingCandidateLeavesNoGap(t *testing.T) {
-	t.Parallel()
-	p := startCampaign(t, 4)
-	ctx, stop := context.WithCancel(within(t, patience))
-	defer stop()
-	states := follow(t, ctx, p.queue)
-	require.Equal(t, "abcde", values(states.next(t)))
-	require.NoError(t, p.line[0].PassTo(within(t, patience), named("d")))
-	require.Equal(t, "de", values(states.next(t)), "in one step")
-	requireGranted(t, p.waiting[3])
-	for _, i := range []int{1, 2} {
-		require.ErrorIs(t, result(t, p.waiting[i]), fairqueue.ErrGone)
-		require.NoError(t, p.line[i].Session().Err())
-	}
-	requireWaiting(t, p.waiting[4])
-	require.NoError(t, p.line[0].Leave(within(t, patience)), "it has left")
-	require.ErrorIs(t, p.line[0].Set(within(t, patience), "x"), fairqueue.ErrGone)
-
-	// The names are free again: a candidate that joins again is the last.
-	again := joinCandidate(t, p.queue, "a", 0)
-	require.Equal(t, p.line[0].Key(), again.Key())
-	require.Equal(t, "dea", values(states.next(t)))
-	require.NoError(t, p.line[3].PassTo(within(t, patience), named("e")), "to the next one")
-	require.Equal(t, "ea", values(states.next(t)))
-	requireGranted(t, p.waiting[4])
-}
-
 // The transaction was applied, and etcd says that there is no space all the same.
 func TestPassingThatWasAppliedWithoutSpaceIsDone(t *testing.T) {
 	t.Parallel()
@@ -119,21 +91,6 @@ func TestPassingThatWasAppliedWithoutSpaceIsDone(t *testing.T) {
 	}))
 	require.Equal(t, 1, refused.Bites())
 	requireGranted(t, p.waiting[2])
-}
-
-func TestPassingToACandidateThatDoesNotWaitChangesNothing(t *testing.T) {
-	t.Parallel()
-	p := startCampaign(t, 2)
-	before := storeRevision(t, p.line[0].Session().Client())
-	for _, chosen := range []func([]fairqueue.Entry) int{
-		named("z"), named("a"), func(behind []fairqueue.Entry) int { return len(behind) },
-	} {
-		require.ErrorIs(t, p.line[0].PassTo(within(t, patience), chosen), fairqueue.ErrNotWaiting)
-	}
-	require.Equal(t, before, storeRevision(t, p.line[0].Session().Client()))
-	requireWaiting(t, p.waiting[1])
-	leave(t, p.line[0])
-	requireGranted(t, p.waiting[1])
 }
 
 func TestStrangersAreNotPassedOver(t *testing.T) {

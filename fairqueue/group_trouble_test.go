@@ -48,37 +48,14 @@ func TestACancelledWaitForAnyLeavesNothing(t *testing.T) {
 	require.NoError(t, g.Leave(within(t, patience)), "it has left")
 }
 
-func TestALostReplyOfAGroupsJoinLeavesAllOrNothing(t *testing.T) {
-	for _, givesUp := range []bool{false, true} {
-		t.Run(map[bool]string{false: "tried again", true: "given up"}[givesUp], func(t *testing.T) {
-			c, client := begin(t)
-			s := open(t, client)
-			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
-			ctx, cancel := context.WithCancel(within(t, patience))
-			defer cancel()
-			groups := make(chan *fairqueue.Ticket, 1)
-			joined := background(t, func() error {
-				g, err := fairqueue.JoinAll(ctx, s, places(s, 3)...)
-				groups <- g
-				return err
-			})
-			require.NoError(t, fault.Wait(within(t, patience)))
-			require.Len(t, keysUnder(t, client, "g"), 3)
-			if givesUp {
-				cancel()
-				require.ErrorIs(t, result(t, joined), context.Canceled)
-				eventuallyEmpty(t, client, "g")
-				return
-			}
-			fault.Heal()
-			require.NoError(t, result(t, joined))
-			g := <-groups
-			require.NoError(t, g.Wait(within(t, patience)))
-			require.Len(t, keysUnder(t, client, "g"), 3)
-			leave(t, g)
-			require.Empty(t, keysUnder(t, client, "g"))
-		})
-	}
+func TestAGroupThatGivesUpAfterALostReplyLeavesNothing(t *testing.T) {
+	c, client := begin(t)
+	s := open(t, client)
+	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
+	givesUp(t, fault, func(ctx context.Context) (any, error) {
+		return fairqueue.JoinAll(ctx, s, places(s, 3)...)
+	})
+	eventuallyEmpty(t, client, "g")
 }
 
 // Part of it was removed before the retry found the rest, which is given up for another

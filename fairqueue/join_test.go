@@ -164,15 +164,6 @@ func TestALeaveThatFailsGoesOnInTheBackground(t *testing.T) {
 	})
 }
 
-// The second attempt finds nothing.
-func TestALeaveWhoseReplyIsLostIsNoLoss(t *testing.T) {
-	c, client, q := beginQueue(t)
-	ticket := hold(t, q, fairqueue.Exclusive)
-	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(leaving))
-	retried(t, fault, fault.Heal, ticket.Leave)
-	require.Empty(t, keysUnder(t, client, "q"))
-}
-
 func TestLeavingWhatIsLostSaysSoAndTouchesNothing(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)

@@ -62,40 +62,6 @@ func TestATryForPermitsThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 	require.Equal(t, []string{other.Key()}, ticketsUnder(t, client, "q"))
 }
 
-// The retry finds its ticket, in the same place.
-func TestALostReplyOfAJoinForPermitsIsHarmless(t *testing.T) {
-	for _, free := range []bool{true, false} {
-		t.Run(map[bool]string{true: "free", false: "taken"}[free], func(t *testing.T) {
-			c, client, q := beginQueue(t)
-			other := holdPermits(t, fairqueue.New(open(t, client), "q"), 1, 2)
-			weight := int64(1)
-			if !free {
-				weight = 2
-			}
-			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingPermits))
-			tickets := make(chan *fairqueue.Ticket, 1)
-			joined := background(t, func() error {
-				ticket, err := q.JoinPermits(within(t, patience), weight, 2)
-				tickets <- ticket
-				return err
-			})
-			require.NoError(t, healed(t, fault, joined))
-			ticket := <-tickets
-			require.Len(t, ticketsUnder(t, client, "q"), 2)
-			watches := spyOnWatches(c)
-			waiting := wait(t, within(t, patience), ticket)
-			if !free {
-				watches.await(t, 1)
-				requireWaiting(t, waiting)
-				leave(t, other)
-			}
-			requireGranted(t, waiting)
-			require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
-			leave(t, ticket)
-		})
-	}
-}
-
 // A try that finds itself does not wait, whatever size there is by then.
 func TestATryForPermitsWhoseReplyIsLostDoesNotWait(t *testing.T) {
 	for size, wantErr := range map[int64]error{3: nil, 2: fairqueue.ErrBusy} {

@@ -3,6 +3,7 @@ package fairqueue_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -34,8 +35,10 @@ func TestTheFirstToComeSetsTheSize(t *testing.T) {
 		_, err := take(within(t, patience), 1, 2)
 		requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 3})
 		require.Empty(t, ticketsUnder(t, client, "q"))
-		_, err = take(within(t, patience), 4, 3)
-		requireSizeError(t, err, fairqueue.SizeError{Asked: 4, Agreed: 3, Weight: true})
+		for _, weight := range []int64{-1, 0, 4, math.MaxInt64} {
+			_, err = take(within(t, patience), weight, 3)
+			requireSizeError(t, err, fairqueue.SizeError{Asked: weight, Agreed: 3, Weight: true})
+		}
 		require.Empty(t, ticketsUnder(t, client, "q"))
 	}
 	holdPermits(t, q, 3, 3)

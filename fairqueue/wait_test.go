@@ -39,21 +39,6 @@ func stand(t *testing.T, c *embedtest.Cluster, theirs *clientv3.Client, recheck 
 	return p
 }
 
-func TestALostLeaseEndsTheWaitAtOnceAndIsNeverGranted(t *testing.T) {
-	c, client := begin(t)
-	holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
-	mine := open(t, client, session.WithTTL(3*time.Second)) // renewed every second
-	watches := spyOnWatches(c)
-	ticket := join(t, fairqueue.New(mine, "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
-	waiting := wait(t, within(t, patience), ticket)
-	watches.await(t, 1)
-	revoke(t, client, mine)
-	require.ErrorIs(t, result(t, waiting), session.ErrLost)
-	require.Equal(t, []string{holder.Key()}, keysUnder(t, client, "q"))
-	require.ErrorIs(t, ticket.Wait(within(t, patience)), session.ErrLost, "asked again")
-	require.NoError(t, ticket.Leave(within(t, patience)), "it has been given up already")
-}
-
 // The one ahead goes first, and the session does not know yet.
 func TestAWaiterThatHasLostItsPlaceIsNotGranted(t *testing.T) {
 	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
@@ -92,10 +77,6 @@ func TestTheNextLookFindsTheOwnKeyGone(t *testing.T) {
 // Whatever happens to the watch, to etcd and to the history of keys, the waiter is granted when the holder has left.
 func TestTroubleDoesNotStopAWaiter(t *testing.T) {
 	for name, trouble := range map[string]func(t *testing.T, p *pair, link *embedtest.Link){
-		"a compaction": func(t *testing.T, p *pair, _ *embedtest.Link) {
-			compact(t, p.c)
-			leave(t, p.holder)
-		},
 		// The client resumes the watch at the last revision that it saw, which does not exist any more.
 		"a resumed watch is compacted": func(t *testing.T, p *pair, link *embedtest.Link) {
 			link.Cut()
@@ -140,6 +121,19 @@ func TestTroubleDoesNotStopAWaiter(t *testing.T) {
 			theirs, link := c.Link(t)
 			p := stand(t, c, theirs, never)
 			trouble(t, p, link)
+			requireGranted(t, p.waiting)
+		})
+	}
+	for name, tt := range troubles {
+		t.Run("after "+name, func(t *testing.T) {
+			c, _ := begin(t, embedtest.WithSize(tt.size))
+			theirs, link := c.Link(t)
+			p := stand(t, c, theirs, 50*time.Millisecond)
+			over := tt.begin(t, c, link, p.watches)
+			elsewhere(t, c)
+			over()
+			requireWaiting(t, p.waiting)
+			leave(t, p.holder)
 			requireGranted(t, p.waiting)
 		})
 	}
@@ -387,36 +381,27 @@ func TestCallsEndWithTheirContextWithoutAQuorum(t *testing.T) {
 	eventuallyEmpty(t, client, "q")
 }
 
-func TestAWaiterInTheMiddleGoesAndTheOrderStays(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
-		"leaves": func(t *testing.T, _ *clientv3.Client, middle *fairqueue.Ticket) { leave(t, middle) },
-		"dies": func(t *testing.T, client *clientv3.Client, middle *fairqueue.Ticket) {
-			revoke(t, client, middle.Session())
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, client := begin(t)
-			queue := func() *fairqueue.Queue { return fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)) }
-			watches := spyOnWatches(c)
-			holder := hold(t, queue(), fairqueue.Exclusive)
-			var line []*fairqueue.Ticket
-			var waiting []<-chan error
-			for i := range 3 {
-				line = append(line, join(t, queue(), fairqueue.Exclusive))
-				waiting = append(waiting, wait(t, within(t, patience), line[i]))
-				watches.await(t, i+1)
-			}
-			end(t, client, line[0])
-			watches.await(t, 4) // the next one has moved its watch to the holder
-			requireWaiting(t, waiting[1])
-			requireWaiting(t, waiting[2])
-			leave(t, holder)
-			requireGranted(t, waiting[1])
-			requireWaiting(t, waiting[2])
-			leave(t, line[1])
-			requireGranted(t, waiting[2])
-		})
+func TestAWaiterInTheMiddleDiesAndTheOrderStays(t *testing.T) {
+	c, client := begin(t)
+	queue := func() *fairqueue.Queue { return fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)) }
+	watches := spyOnWatches(c)
+	holder := hold(t, queue(), fairqueue.Exclusive)
+	var line []*fairqueue.Ticket
+	var waiting []<-chan error
+	for i := range 3 {
+		line = append(line, join(t, queue(), fairqueue.Exclusive))
+		waiting = append(waiting, wait(t, within(t, patience), line[i]))
+		watches.await(t, i+1)
 	}
+	revoke(t, client, line[0].Session())
+	watches.await(t, 4) // the next one has moved its watch to the holder
+	requireWaiting(t, waiting[1])
+	requireWaiting(t, waiting[2])
+	leave(t, holder)
+	requireGranted(t, waiting[1])
+	requireWaiting(t, waiting[2])
+	leave(t, line[1])
+	requireGranted(t, waiting[2])
 }
 
 func TestALookThatIsNotPermittedEndsTheWait(t *testing.T) {

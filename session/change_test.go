@@ -122,17 +122,6 @@ func TestNothingIsToldAfterTheEnd(t *testing.T) {
 	}
 }
 
-func TestARevokedLeaseIsToldAsALoss(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		var c changes
-		s := open(t, f, c.option())
-		f.Set(func(f *fake) { delete(f.Alive, s.Lease()) })
-		time.Sleep(s.TTL())
-		require.Equal(t, []session.State{session.Lost}, c.states())
-		require.ErrorIs(t, c.last().Err, rpctypes.ErrLeaseNotFound)
-	})
-}
-
 // A renewal that somebody asked for is as good as the session's own.
 func TestARenewalOnDemandIsToldAsLive(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
@@ -160,6 +149,7 @@ func TestAKeepersSessionsTellTheirOwnChanges(t *testing.T) {
 		second, err := k.Session(context.Background())
 		require.NoError(t, err)
 		require.Equal(t, first.Lease(), c.last().Lease)
+		require.ErrorIs(t, c.last().Err, rpctypes.ErrLeaseNotFound)
 		require.NoError(t, k.Close(context.Background()))
 		synctest.Wait()
 		require.Equal(t, []session.State{session.Lost, session.Closed}, c.states())

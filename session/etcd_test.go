@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
 	"google.golang.org/grpc/codes"
@@ -29,45 +28,6 @@ func leaseExists(t *testing.T, c *clientv3.Client, lease clientv3.LeaseID) bool 
 	answer, err := c.TimeToLive(t.Context(), lease)
 	require.NoError(t, err)
 	return answer.TTL >= 0
-}
-
-// At the moment the holder is told, its keys still exist.
-func TestBlackHoledSessionIsToldBeforeItsKeysAreGone(t *testing.T) {
-	cluster := startEtcd(t)
-	other := cluster.Client(t)
-	client, link := cluster.Link(t)
-	// The margin is generous so that a slow machine can look in time.
-	s := create(t, client, session.WithTTL(3*time.Second), session.WithMargin(1400*time.Millisecond))
-	put(t, other, "key", s.Lease())
-	require.NoError(t, s.Renew(t.Context()))
-
-	link.Blackhole()
-	<-s.Done()
-	require.True(t, leaseExists(t, other, s.Lease()))
-	require.ErrorIs(t, s.Err(), session.ErrLost)
-
-	// And nobody keeps the lease alive behind the holder's back.
-	until(t, func() bool { return !leaseExists(t, other, s.Lease()) })
-	answer, err := other.Get(t.Context(), "key")
-	require.NoError(t, err)
-	require.Empty(t, answer.Kvs)
-	link.Heal()
-	require.ErrorIs(t, s.Renew(t.Context()), session.ErrLost)
-}
-
-// One of three endpoints is black-holed, for longer than the TTL.
-func TestSessionSurvivesABlackHoledEndpoint(t *testing.T) {
-	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
-		cluster := startEtcd(t, append(options, embedtest.WithSize(3))...)
-		client, link := cluster.Link(t)
-		s := create(t, client, session.WithTTL(4*time.Second))
-		link.Blackhole(cluster.Members()[0])
-		before := s.Deadline()
-		until(t, func() bool { return s.Err() != nil || s.Deadline().Sub(before) > s.TTL() })
-		require.NoError(t, s.Err())
-		require.True(t, leaseExists(t, cluster.Client(t), s.Lease()))
-		link.Heal()
-	})
 }
 
 func withAndWithoutPassword(t *testing.T, test func(t *testing.T, options ...embedtest.Option)) {
@@ -183,26 +143,6 @@ func TestCloseConfirmsARevocationThatItDidNotHearOf(t *testing.T) {
 	fault := cluster.LoseReply("LeaseRevoke", embedtest.Once())
 	require.NoError(t, s.Close(t.Context()))
 	require.Equal(t, 1, fault.Bites())
-	require.Empty(t, leases(t, client))
-}
-
-func TestKeeperGoesOnAfterItsLeaseWasRevoked(t *testing.T) {
-	cluster := startEtcd(t)
-	client := cluster.Client(t)
-	keeper := session.Keep(client)
-	old, err := keeper.Session(t.Context())
-	require.NoError(t, err)
-	_, err = client.Revoke(t.Context(), old.Lease())
-	require.NoError(t, err)
-	err = old.Renew(t.Context())
-	require.ErrorIs(t, err, session.ErrLost)
-	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
-	require.NoError(t, old.Close(t.Context()))
-	next, err := keeper.Session(t.Context())
-	require.NoError(t, err)
-	put(t, client, "key", next.Lease())
-	require.ErrorIs(t, old.Err(), session.ErrLost)
-	require.NoError(t, keeper.Close(t.Context()))
 	require.Empty(t, leases(t, client))
 }
 

@@ -5,26 +5,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/session"
 )
 
 // Keys bound to a session's lease live as long as the session does.
 func ExampleNew() {
 	ctx := context.Background()
-	cluster, err := embedtest.Open()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer cluster.Close()
-	client, err := cluster.NewClient()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
-
+	_, client, stop := start()
+	defer stop()
 	s, err := session.New(ctx, client, session.WithTTL(10*time.Second))
 	if err != nil {
 		fmt.Println(err)
@@ -46,19 +34,8 @@ func ExampleNew() {
 // lost.
 func ExampleKeep() {
 	ctx := context.Background()
-	cluster, err := embedtest.Open()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer cluster.Close()
-	client, err := cluster.NewClient()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
-
+	_, client, stop := start()
+	defer stop()
 	keeper := session.Keep(client)
 	defer keeper.Close(ctx)
 	first, err := keeper.Session(ctx)
