@@ -98,56 +98,6 @@ func TestAGrantWithoutALookIsCaught(t *testing.T) {
 	requireCaught(t, h)
 }
 
-// A deadline that counts from the receipt of the answer rather than from the sending of the
-// request is later than the lease's end by as long as the answer was under way.
-func TestADeadlineFromTheReplyIsCaught(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	slow, link := cluster.Link(t)
-	h := newHistory(t)
-	link.Delay(ttl / 2) // each way
-	lease, err := slow.Grant(t.Context(), int64(ttl/time.Second))
-	require.NoError(t, err)
-	first := stand(t, client, "first", lease.ID)
-	first.deadline = time.Now().Add(ttl) // from the reply
-	owner := h.acquired(1, onlyOne, first, lease.ID, 0)
-	called := h.now()
-	second := stand(t, client, "second", clientv3.NoLease)
-	gone(t, client, first.key, second.token) // its lease was not renewed
-	successor := h.acquired(2, onlyOne, second, 0, called)
-	require.True(t, owner.look(), "it still believes")
-	owner.lost()
-	successor.released(true)
-	requireCaught(t, h)
-}
-
-// A release by name that is tried again, because its answer was lost, deletes the next hold
-// of that name.
-func TestADeleteByNameIsCaught(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
-	h := newHistory(t)
-	first := stand(t, client, "mine", clientv3.NoLease)
-	owner := h.acquired(1, onlyOne, first, 0, 0)
-	called := h.now()
-	remove(t, client, first.key) // applied, but let its answer be lost
-	first.over = true
-	owner.released(true)
-	again := stand(t, client, "mine", clientv3.NoLease)
-	owner = h.acquired(1, onlyOne, again, 0, called)
-	called = h.now()
-	other := stand(t, client, "other", clientv3.NoLease)
-	remove(t, client, first.key) // the retry
-	gone(t, client, again.key, other.token)
-	successor := h.acquired(2, onlyOne, other, 0, called)
-	require.True(t, owner.look())
-	owner.released(true)
-	successor.released(true)
-	requireCaught(t, h)
-}
-
 // What an operator removes is not held against the lock: the checks are no stricter than the
 // promises.
 func TestAStrikeIsForgiven(t *testing.T) {

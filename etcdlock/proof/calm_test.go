@@ -45,7 +45,7 @@ func (s *storm) calm(t *testing.T) {
 // nothingLeft requires that all tickets vanish.
 func (s *storm) nothingLeft(t *testing.T, when string) {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); ; wait(t.Context(), 20*time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		left, err := s.admin.Get(ctx, "etcdlock/", clientv3.WithPrefix())
 		cancel()

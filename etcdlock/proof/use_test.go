@@ -54,7 +54,7 @@ func (w *worker) steady(ctx context.Context) {
 		b := w.history.acquired(w.number*100+99, t.step, h, leaseOf(h), called.at)
 		noted(w.history, &w.history.grants, grant{fmt.Sprintf("client %d, %v", w.number, t.step), b.tickets, called, w.moment(), ""})
 		for b.look() && !w.calm(b) {
-			time.Sleep(5 * time.Millisecond)
+			wait(context.Background(), 5*time.Millisecond)
 		}
 		if !b.look() {
 			b.lost()

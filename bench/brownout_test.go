@@ -1,6 +1,6 @@
 //go:build unix
 
-package etcdlock_test
+package main
 
 import (
 	"context"
@@ -22,6 +22,9 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
+// patience bounds what must not take long.
+const patience = 30 * time.Second
+
 var (
 	brownout = flag.Duration("brownout", 15*time.Second, "how long etcd is slow in BenchmarkBrownout")
 	recovery = flag.Duration("recovery", time.Minute, "how long etcd answers again before BenchmarkBrownout measures")
@@ -33,7 +36,7 @@ var (
 // 30 ms, again and again. What the calls that gave up left behind must not outlive that time: the figures
 // after it are to be those before it. For requests and keys that is checked, within a tenth.
 //
-//	go test ./etcdlock -run '^$' -bench Brownout -benchtime 1x -timeout 10m
+//	go -C bench test -run '^$' -bench Brownout -benchtime 1x -timeout 10m
 //
 // For a shorter look, add -brownout 3s -recovery 10s -observed 5s. The processor time and the heap are those of
 // client and server together.
