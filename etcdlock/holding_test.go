@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -30,28 +29,6 @@ func TestAShortHoldCostsNoWatch(t *testing.T) {
 	// Etcd's ranges walk over deleted names until they are compacted. BenchmarkUncontended
 	// shows that a lock stays as fast.
 	require.Len(t, keys, 1, "one name in etcd's index, whatever the age")
-}
-
-// Gateways and tracing put something else into the context of every call, and etcd's client opens a
-// stream of watches for each set of metadata.
-func TestCallsOfASessionShareAStreamWhateverTheirContextsCarry(t *testing.T) {
-	cluster, client := newCluster(t)
-	s := newSession(t, client)
-	var holds []*etcdlock.Hold
-	var waiting []<-chan result
-	for i := range 10 {
-		ctx := metadata.AppendToOutgoingContext(within(t), "request-id", fmt.Sprint(i))
-		m := etcdlock.NewMutex(s, fmt.Sprint("lock", i))
-		h, err := m.Lock(ctx)
-		require.NoError(t, err)
-		holds, waiting = append(holds, h), append(waiting, locking(ctx, m))
-	}
-	require.Eventually(t, func() bool { return cluster.Calls("Watch") >= 20 }, patience, waitABit) // also of the holds
-	require.EqualValues(t, 1, cluster.StreamsOpened("Watch"))
-	unlockAll(t, holds...)
-	for _, w := range waiting {
-		unlock(t, granted(t, w))
-	}
 }
 
 func TestAHoldKeepsTheValuesOfItsContextButNotItsEnd(t *testing.T) {

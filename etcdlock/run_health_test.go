@@ -99,29 +99,6 @@ func TestACandidateThatIsUnhealthyInItsTurnDoesNotLead(t *testing.T) {
 	})
 }
 
-// What lead returns because it was unhealthy is not its own error.
-func TestTheErrorOfAnUnhealthyLeaderDoesNotEndRun(t *testing.T) {
-	t.Parallel()
-	inVirtualContest(t, func(t *testing.T, c *contest) {
-		var p patient
-		begun := make(chan context.Context, 1)
-		returned, stop := running(t, etcdlock.NewElection(c.keeper(), "controller", p.option()), "a",
-			func(ctx context.Context, _ *etcdlock.Term) error {
-				begun <- ctx
-				<-ctx.Done()
-				return errSick
-			})
-		ctx := await(t, "the first term", begun)
-		p.sick.Store(true)
-		await(t, "the end of the context", ctx.Done())
-		p.awaitFailures(t, 1)
-		p.sick.Store(false)
-		await(t, "the second term", begun)
-		stop(errWork)
-		require.ErrorIs(t, await(t, "the end of Run", returned), errWork)
-	})
-}
-
 // A check that hangs is one that fails when its time is over, whether or not it heeds the end of its context: a
 // sick process may not. It is not called again until it returns.
 func TestAHealthCheckThatHangsDoesNotKeepALeader(t *testing.T) {

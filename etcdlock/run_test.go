@@ -49,8 +49,11 @@ func (r *runner) work(ctx context.Context, term *etcdlock.Term) error {
 	case err := <-r.end:
 		return err
 	case <-ctx.Done():
-		if errors.Is(context.Cause(ctx), etcdlock.ErrUnlocked) {
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, etcdlock.ErrUnlocked):
 			return <-r.end // the test has resigned
+		case errors.Is(cause, etcdlock.ErrUnhealthy):
+			return errSick // which is not taken for the work's own error
 		}
 		return ctx.Err()
 	}

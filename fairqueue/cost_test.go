@@ -208,22 +208,6 @@ func TestAReleaseWakesOneWaiter(t *testing.T) {
 	require.Zero(t, m.spent().events)
 }
 
-// Waiting costs etcd reads, but nothing that goes through raft: neither the looks
-// without a reason nor those that go to the quorum.
-func TestRechecksWriteNothing(t *testing.T) {
-	c, client := begin(t)
-	s := open(t, client, session.WithTTL(never))
-	hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
-	ticket := join(t, fairqueue.New(s, "q", fairqueue.WithRecheck(1)), fairqueue.Shared)
-	before := c.AppliedIndex()
-	ctx, cancel := context.WithCancel(within(t, patience))
-	waiting := wait(t, ctx, ticket)
-	spyOnRequests(c, "Txn", looking).await(t, 5)
-	require.Equal(t, before, c.AppliedIndex())
-	cancel()
-	require.ErrorIs(t, result(t, waiting), context.Canceled)
-}
-
 // Deleted names stay in etcd's index until a compaction, so they are used again.
 func TestNamesAreUsedAgain(t *testing.T) {
 	_, client := begin(t)

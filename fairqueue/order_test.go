@@ -191,48 +191,20 @@ func TestForeignTicketsStandInTheSameLine(t *testing.T) {
 	requireGranted(t, readerGranted)
 }
 
-func TestNestedAndNeighbouringNamesAreIndependent(t *testing.T) {
+func TestLooksReachBeyondTheKeysOfNestedAndNeighbouringQueues(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
 	// Plain keys under nested prefixes, sorted before, between and behind tickets.
 	for _, key := range []string{"a/b/zzz", "a/0/0", "a/s1/1", "a/z/z", "a/x1-0/x1-0", "ab", "a", "a0"} {
 		put(t, client, key)
 	}
-	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
-		for _, how := range []string{"join", "try"} {
-			t.Run(fmt.Sprint(mode, " ", how), func(t *testing.T) {
-				var held []*fairqueue.Ticket
-				for _, prefix := range []string{"a", "a/c", "ab", "a/c/d", "ac"} {
-					q := fairqueue.New(s, prefix)
-					take := q.Join
-					if how == "try" {
-						take = q.TryJoin
-					}
-					ticket, err := take(within(t, patience), mode)
-					require.NoError(t, err, prefix)
-					require.NoError(t, ticket.Wait(within(t, patience)), prefix)
-					held = append(held, ticket)
-
-					requireBusy(t, q, fairqueue.Exclusive)
-					entries, _, err := q.Entries(within(t, patience))
-					require.NoError(t, err)
-					require.Len(t, entries, 1, "%s is a queue of one", prefix)
-					require.Equal(t, ticket.Key(), entries[0].Key)
-				}
-				for _, ticket := range held {
-					leave(t, ticket)
-				}
-			})
-		}
-	}
-	require.Len(t, keysUnder(t, client, "a"), 5)
-
 	// Many foreign keys of other queues in between: the looks reach beyond them.
 	q := fairqueue.New(s, "a", fairqueue.WithRecheck(never))
 	for _, modes := range [][2]fairqueue.Mode{
 		{fairqueue.Exclusive, fairqueue.Exclusive}, {fairqueue.Exclusive, fairqueue.Shared}, {fairqueue.Shared, fairqueue.Exclusive},
 	} {
 		first := hold(t, q, modes[0])
+		require.Len(t, entriesOf(t, q), 1)
 		putMany(t, client, fmt.Sprintf("a/n%d", modes))
 		second := join(t, q, modes[1])
 		granted := standing(t, c, second)
