@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -86,6 +87,10 @@ func TestMorePermitsGoToWaitersAtOnce(t *testing.T) {
 	unlock(t, acquire(t, p.Semaphore, 3)) // a holder with the replaced size uses the new one
 	stranger := etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", 2)
 	requireSizeError(t, stranger, etcdlock.SizeError{Asked: 2, Agreed: 3})
+	informed := etcdlock.NewSemaphore(newSession(t, p.cluster.Client(t)), "pool", 3)
+	for _, n := range []int64{-1, 0, 4, math.MaxInt64} {
+		requireSizeError(t, weighted{informed, n}, etcdlock.SizeError{Asked: n, Agreed: 3, Weight: true})
+	}
 }
 
 func TestSizesTellsTheAgreedSizeAndARefusal(t *testing.T) {
