@@ -87,14 +87,7 @@ func (c *connection) inspect(ctx context.Context, name string) (etcdlock.Queue, 
 func describe(q etcdlock.Queue) queueJSON {
 	d := queueJSON{Name: q.Name, Prefix: q.Prefix, Size: q.Size, Holders: []placeJSON{}, Waiters: []placeJSON{}}
 	for _, p := range q.Places {
-		place := placeJSON{
-			Key: p.Key, Token: int64(p.Token), Kind: p.Kind, Host: p.Owner.Host, PID: p.Owner.PID,
-			Program: p.Owner.Program, Label: p.Owner.Label, Since: p.Owner.Since, Value: p.Value, Weight: p.Weight,
-			Priority: p.Priority, Lease: fmt.Sprintf("%x", int64(p.Lease)), TTL: int64(p.TTL / time.Second),
-		}
-		if place.Host != "" {
-			place.Value = "" // which is where the owner stands
-		}
+		place := describePlace(p)
 		if p.Holding {
 			d.Holders = append(d.Holders, place)
 		} else {
@@ -102,6 +95,18 @@ func describe(q etcdlock.Queue) queueJSON {
 		}
 	}
 	return d
+}
+
+func describePlace(p etcdlock.Place) placeJSON {
+	place := placeJSON{
+		Key: p.Key, Token: int64(p.Token), Kind: p.Kind, Host: p.Owner.Host, PID: p.Owner.PID,
+		Program: p.Owner.Program, Label: p.Owner.Label, Since: p.Owner.Since, Value: p.Value, Weight: p.Weight,
+		Priority: p.Priority, Lease: fmt.Sprintf("%x", int64(p.Lease)), TTL: int64(p.TTL / time.Second),
+	}
+	if place.Host != "" {
+		place.Value = "" // which is where the owner stands
+	}
+	return place
 }
 
 func printQueue(to io.Writer, format string, q queueJSON, now time.Time) error {
@@ -158,11 +163,14 @@ func (p placeJSON) owner() string {
 	return text
 }
 
-func (p placeJSON) inLine(now time.Time) string {
-	if p.Since.IsZero() {
+func (p placeJSON) inLine(now time.Time) string { return since(p.Since, now) }
+
+// since is for how long something has been so.
+func since(begin, now time.Time) string {
+	if begin.IsZero() {
 		return "?"
 	}
-	return rounded(max(0, now.Sub(p.Since))).String()
+	return rounded(max(0, now.Sub(begin))).String()
 }
 
 // isRenewed reports whether the owner of a lease seems to renew it: that is done when a third of it is over.

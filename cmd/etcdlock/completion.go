@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	// completionTimeout bounds how long a shell waits for the names of locks.
+	completionTimeout = time.Second
+
+	// completions is how many names are worth showing.
+	completions = 1000
+)
+
+// completeNames makes the shell complete names of locks where a command takes one.
+func completeNames(root *cobra.Command, c *connection) {
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "inspect", "release", "ls":
+			cmd.ValidArgsFunction = c.completeName(cobra.ShellCompDirectiveNoFileComp)
+		case "run", "elect": // what follows the name is a command
+			cmd.ValidArgsFunction = c.completeName(cobra.ShellCompDirectiveDefault)
+		}
+	}
+}
+
+// completeName completes the first argument, and leaves others to the shell.
+func (c *connection) completeName(others cobra.ShellCompDirective) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, others
+		}
+		return c.namesWith(cmd.Context(), toComplete), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// namesWith returns names of locks that begin with the text, as many as etcd tells in time. An error is not the shell's
+// business.
+func (c *connection) namesWith(ctx context.Context, text string) (names []string) {
+	if c.readEnvironment(os.LookupEnv) != nil || c.asks() {
+		return nil
+	}
+	c.dial = min(c.dial, completionTimeout) // which bounds the authentication
+	client, err := c.client()
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	for q, err := range c.queuesBelow(ctx, client, text) {
+		if err != nil || len(names) == completions {
+			break
+		}
+		if strings.HasPrefix(q.Name, text) && printable(q.Name) == q.Name {
+			names = append(names, q.Name)
+		}
+	}
+	return names
+}
+
+// asks reports whether connecting would ask for a password on the terminal.
+func (c *connection) asks() bool {
+	return c.token == "" && c.user != "" && c.password == "" && !strings.Contains(c.user, ":")
+}
