@@ -24,51 +24,51 @@ type kind struct {
 	title  string
 	width  int // how many can hold it at a time
 	keys   int // of a hold
-	open   func(src session.Source, name string) etcdlock.Locker
+	open   func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker
 	queue  func(name string) string // where its tickets are, for a name that needs no escaping
 	elects bool                     // see candidate
 }
 
 var kinds = []kind{
-	{"Mutex", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-		return etcdlock.NewMutex(src, name)
+	{"Mutex", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return etcdlock.NewMutex(src, name, opts...)
 	}, inNamespace, false},
-	{"Mutex at a prefix", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-		return etcdlock.NewMutex(src, name, etcdlock.AtPrefix())
+	{"Mutex at a prefix", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return etcdlock.NewMutex(src, name, append(opts, etcdlock.AtPrefix())...)
 	}, func(name string) string { return name }, false},
-	{"Mutex with local hand-over", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-		return alone{src, name}
+	{"Mutex with local hand-over", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return alone{src, name, opts}
 	}, inNamespace, false},
-	{"RWMutex", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-		return etcdlock.NewRWMutex(src, name)
+	{"RWMutex", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return etcdlock.NewRWMutex(src, name, opts...)
 	}, inNamespace, false},
-	{"readers of a RWMutex", many, 1, func(src session.Source, name string) etcdlock.Locker {
-		return etcdlock.NewRWMutex(src, name).RLocker()
+	{"readers of a RWMutex", many, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return etcdlock.NewRWMutex(src, name, opts...).RLocker()
 	}, inNamespace, false},
-	{"Semaphore of 1", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-		return etcdlock.NewSemaphore(src, name, 1)
+	{"Semaphore of 1", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return etcdlock.NewSemaphore(src, name, 1, opts...)
 	}, inNamespace, false},
-	{"Semaphore of 3", 3, 1, func(src session.Source, name string) etcdlock.Locker {
-		return etcdlock.NewSemaphore(src, name, 3)
+	{"Semaphore of 3", 3, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return etcdlock.NewSemaphore(src, name, 3, opts...)
 	}, inNamespace, false},
-	{"Semaphore with slots", 2, 2, func(src session.Source, name string) etcdlock.Locker {
-		return etcdlock.NewSemaphore(src, name, 2, etcdlock.WithSlots())
+	{"Semaphore with slots", 2, 2, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return etcdlock.NewSemaphore(src, name, 2, append(opts, etcdlock.WithSlots())...)
 	}, inNamespace, false},
-	{"Multi", 1, 3, func(src session.Source, name string) etcdlock.Locker {
+	{"Multi", 1, 3, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
 		return etcdlock.NewMulti(src, etcdlock.NewMutex(src, name),
-			etcdlock.NewRWMutex(src, name+" stock"), etcdlock.NewRWMutex(src, name+" prices").RLocker())
+			etcdlock.NewRWMutex(src, name+" stock"), etcdlock.NewRWMutex(src, name+" prices").RLocker()).With(opts...)
 	}, inNamespace, false},
-	{"stripe", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-		return etcdlock.NewStriped(src, name, 8).For("apple")
+	{"stripe", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return etcdlock.NewStriped(src, name, 8, opts...).For("apple")
 	}, func(name string) string { return inNamespace(name + "%2F7") }, false},
-	{"any stripe", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-		return anyN(etcdlock.NewStriped(src, name, 1), 1)
+	{"any stripe", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return anyN(etcdlock.NewStriped(src, name, 1, opts...), 1)
 	}, func(name string) string { return inNamespace(name + "%2F0") }, false},
-	{"ReentrantLock", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-		return outermost{etcdlock.Reentrant(etcdlock.NewMutex(src, name))}
+	{"ReentrantLock", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return outermost{etcdlock.Reentrant(etcdlock.NewMutex(src, name, opts...))}
 	}, inNamespace, false},
-	{"candidate of Election", 1, 1, func(src session.Source, name string) etcdlock.Locker {
-		return candidate{etcdlock.NewElection(src, name)}
+	{"candidate of Election", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return candidate{etcdlock.NewElection(src, name, opts...)}
 	}, inNamespace, true},
 }
 
@@ -78,10 +78,11 @@ func inNamespace(name string) string { return "etcdlock/" + name }
 type alone struct {
 	src  session.Source
 	name string
+	opts []etcdlock.Option
 }
 
 func (a alone) mutex() *etcdlock.Mutex {
-	return etcdlock.NewMutex(a.src, a.name, etcdlock.WithLocalHandover(time.Second, 10))
+	return etcdlock.NewMutex(a.src, a.name, append(a.opts, etcdlock.WithLocalHandover(time.Second, 10))...)
 }
 
 func (a alone) Lock(ctx context.Context) (*etcdlock.Hold, error)    { return a.mutex().Lock(ctx) }
@@ -115,16 +116,21 @@ func (c candidate) Lock(ctx context.Context) (*etcdlock.Hold, error) {
 func (c candidate) TryLock(ctx context.Context) (*etcdlock.Hold, error) { return c.Lock(ctx) }
 
 // everyKind runs a property over every kind of lock, each on a cluster of its own, and
-// requires that nothing is left in etcd at its end.
+// requires that nothing is left in etcd at its end, and that the hooks have told of all ends.
 func everyKind(t *testing.T, property func(t *testing.T, b *bench), opts ...embedtest.Option) {
 	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.title, func(t *testing.T) {
 			b := &bench{kind: k}
+			counts := &balance{}
+			b.open = func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+				return k.open(src, name, append(opts, etcdlock.WithHooks(counts.hooks()))...)
+			}
 			b.cluster, b.client = newCluster(t, opts...)
 			b.session = newSession(t, b.cluster.Client(t))
 			property(t, b)
 			requireNothingLeft(t, b.client)
+			counts.requireEven(t)
 		})
 	}
 }

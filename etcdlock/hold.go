@@ -192,7 +192,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 	if lost != nil || errors.Is(err, fairqueue.ErrGone) { // a session that ends meanwhile is no loss to Do
 		h.loss.Store(&err)
 	}
-	h.lock.opts.released(h, failed("unlock", h.lock.name, err))
+	h.released(lost != nil, failed("unlock", h.lock.name, err))
 	return err
 }
 

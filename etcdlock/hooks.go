@@ -11,14 +11,19 @@ import (
 // Acquired panics or ends its goroutine, the ticket or the lock is given back before. Work that must
 // stop when a lock is lost depends on the Hold's context instead, and session.WithOnChange reports
 // changes of the session.
+//
+// Every Waiting is followed by one Acquired or Failed with Queued, so the first less the others is the number
+// of waiters. Every Acquired is followed by one Lost, or by one Released without AfterLost: that is the number of
+// holds. To enter a lock again calls no hooks.
 type Hooks struct {
 	// Waiting is called by the goroutine in Lock when it is in line for a taken lock. With
-	// WithLocalHandover it is called whenever Lock has to wait, with an empty Key and Token 0.
+	// WithLocalHandover or WithRetention Key may be empty and Token 0: it is in line in memory.
 	Waiting func(Waiting)
 	// Acquired is called by the goroutine in Lock or TryLock when it has the lock.
 	Acquired func(Acquired)
-	// Released is called by the goroutine in Unlock before it returns, with its error. If a loss was
-	// noticed before, Lost is called as well.
+	// Failed is called by the goroutine in Lock, TryLock, Campaign or the like before it returns an error.
+	Failed func(Failed)
+	// Released is called by the goroutine in Unlock before it returns, with its error.
 	Released func(Released)
 	// Lost is called from a goroutine of its own when a hold ends otherwise than by Unlock. A loss that
 	// only the release notices is in the Err of Released. After a suspension of the machine it may come
@@ -26,39 +31,48 @@ type Hooks struct {
 	Lost func(Lost)
 }
 
-// Waiting is the argument of the hook of that name.
-type Waiting struct {
-	Name string // of the lock
-	Key  string // of the ticket; empty if the wait is in memory
-	// Token is that of the hold to come, or 0 if it is not known yet: in memory, and for a permit WithSlots.
+// Event is what all hooks are told. Where nothing was in line, Key is empty and Token 0.
+type Event struct {
+	Context context.Context // given to Lock
+	Name    string          // of the lock
+	Kind    string          // "mutex", "read", "write", "permit", "multi" (also any of a Striped) or "election"
+	Key     string
+	// Token is that of the hold. While it waits for a permit WithSlots it is not known yet, and 0.
 	// A candidate of an Election that is passed over joins again, and gets a higher one.
 	Token Token
 }
 
+// Waiting is the argument of the hook of that name.
+type Waiting struct{ Event }
+
 // Acquired is the argument of the hook of that name.
 type Acquired struct {
-	Name   string
-	Key    string
-	Token  Token
+	Event
 	Waited time.Duration // since the call of Lock
+	Queued bool          // Waiting was called
+}
+
+// Failed is the argument of the hook of that name.
+type Failed struct {
+	Event
+	Waited time.Duration // since the call of Lock
+	Queued bool          // Waiting was called
+	Err    error         // that the call returns; ErrBusy of a TryLock
 }
 
 // Released is the argument of the hook of that name.
 type Released struct {
-	Name  string
-	Key   string
-	Token Token
-	Held  time.Duration
-	Err   error
+	Event
+	Held      time.Duration
+	AfterLost bool // Lost is called as well
+	Err       error
 }
 
 // Lost is the argument of the hook of that name.
 type Lost struct {
-	Name  string
-	Key   string
-	Token Token
-	Held  time.Duration
-	Err   error // why; wraps ErrLost, or ErrClosed
+	Event
+	Held time.Duration
+	Err  error // why; wraps ErrLost, or ErrClosed
 }
 
 // WithHooks makes the lock call hooks; with several such options, all of them. The default is none.
@@ -70,43 +84,53 @@ func WithHooks(hooks *Hooks) Option {
 	})
 }
 
-// WithLogger logs waits, acquisitions and releases at level Debug, failed releases and losses at
+// WithLogger logs waits, failures, acquisitions and releases at level Debug, failed releases and losses at
 // Warn. The default is no log.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		return optionFunc(func(*options) {})
 	}
-	log := func(level slog.Level, message, name string, token Token, more ...any) {
-		l.Log(context.Background(), level, message, append([]any{"lock", name, "token", int64(token)}, more...)...)
+	log := func(level slog.Level, message string, e Event, more ...any) {
+		l.Log(e.Context, level, message, append([]any{"lock", e.Name, "token", int64(e.Token), "key", e.Key}, more...)...)
 	}
 	return WithHooks(&Hooks{
-		Waiting: func(w Waiting) { log(slog.LevelDebug, "waiting for lock", w.Name, w.Token, "key", w.Key) },
-		Acquired: func(a Acquired) {
-			log(slog.LevelDebug, "lock acquired", a.Name, a.Token, "key", a.Key, "waited", a.Waited)
-		},
+		Waiting:  func(w Waiting) { log(slog.LevelDebug, "waiting for lock", w.Event) },
+		Acquired: func(a Acquired) { log(slog.LevelDebug, "lock acquired", a.Event, "waited", a.Waited) },
+		Failed:   func(f Failed) { log(slog.LevelDebug, "lock not acquired", f.Event, "waited", f.Waited, "error", f.Err) },
 		Released: func(r Released) {
 			if r.Err != nil {
-				log(slog.LevelWarn, "lock not released cleanly", r.Name, r.Token, "key", r.Key, "held", r.Held, "error", r.Err)
+				log(slog.LevelWarn, "lock not released cleanly", r.Event, "held", r.Held, "error", r.Err)
 				return
 			}
-			log(slog.LevelDebug, "lock released", r.Name, r.Token, "key", r.Key, "held", r.Held)
+			log(slog.LevelDebug, "lock released", r.Event, "held", r.Held)
 		},
-		Lost: func(e Lost) {
-			log(slog.LevelWarn, "lock lost", e.Name, e.Token, "key", e.Key, "held", e.Held, "error", e.Err)
-		},
+		Lost: func(e Lost) { log(slog.LevelWarn, "lock lost", e.Event, "held", e.Held, "error", e.Err) },
 	})
 }
 
-func (o *options) waiting(l *lock, c claim) {
-	if len(o.hooks) == 0 {
+// attempt is one call of Lock, for the hooks. If there are none it is nil.
+type attempt struct {
+	lock   *lock
+	ctx    context.Context
+	began  time.Time
+	queued bool
+}
+
+func (l *lock) attempt(ctx context.Context) *attempt {
+	if len(l.opts.hooks) == 0 {
+		return nil
+	}
+	return &attempt{lock: l, ctx: ctx, began: time.Now()}
+}
+
+// waiting is called when c is in line.
+func (a *attempt) waiting(c claim) {
+	if a == nil {
 		return
 	}
+	a.queued = true
 	callOrUndo(func() {
-		for _, h := range o.hooks {
-			if h.Waiting != nil {
-				h.Waiting(Waiting{l.name, c.Key(), Token(c.Revision())})
-			}
-		}
+		call(a.lock, func(h *Hooks) func(Waiting) { return h.Waiting }, Waiting{a.lock.event(a.ctx, c)})
 	}, func() {
 		over, end := context.WithCancel(context.Background())
 		end()
@@ -114,32 +138,55 @@ func (o *options) waiting(l *lock, c claim) {
 	})
 }
 
-// timeForHooks reads the clock if there are hooks.
-func (o *options) timeForHooks() (now time.Time) {
-	if len(o.hooks) > 0 {
-		now = time.Now()
+// failed is called with nil for c if nothing has been in line.
+func (a *attempt) failed(c claim, err error) {
+	if a != nil {
+		call(a.lock, func(h *Hooks) func(Failed) { return h.Failed },
+			Failed{a.lock.event(a.ctx, c), time.Since(a.began), a.queued, err})
 	}
-	return now
 }
 
-// granted calls the hooks for an acquisition, and has a loss call them.
-func (o *options) granted(h *Hold, began time.Time) {
-	if len(o.hooks) == 0 {
+// granted also has a loss of h call the hooks.
+func (a *attempt) granted(h *Hold) {
+	if a == nil {
 		return
 	}
 	h.since = time.Now()
-	h.onLoss(func(err error) { o.lost(h, err) })
+	h.onLoss(func(err error) {
+		call(h.lock, func(h *Hooks) func(Lost) { return h.Lost }, Lost{h.event(), time.Since(h.since), err})
+	})
 	callOrUndo(func() {
-		for _, hooks := range o.hooks {
-			if hooks.Acquired != nil {
-				hooks.Acquired(Acquired{h.Name(), h.Key(), h.Token(), h.since.Sub(began)})
-			}
-		}
+		call(h.lock, func(h *Hooks) func(Acquired) { return h.Acquired }, Acquired{h.event(), h.since.Sub(a.began), a.queued})
 	}, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
 		_ = h.Unlock(ctx) // if it cannot be confirmed, the session goes on with it
 	})
+}
+
+func (h *Hold) released(afterLost bool, err error) {
+	if !h.since.IsZero() {
+		call(h.lock, func(h *Hooks) func(Released) { return h.Released }, Released{h.event(), time.Since(h.since), afterLost, err})
+	}
+}
+
+func (h *Hold) event() Event { return h.lock.event(h.values, h.claim) }
+
+func (l *lock) event(ctx context.Context, c claim) Event {
+	e := Event{Context: ctx, Name: l.name, Kind: l.kind}
+	if c != nil {
+		e.Key, e.Token = c.Key(), Token(c.Revision())
+	}
+	return e
+}
+
+// call calls one hook of each of the user's.
+func call[T any](l *lock, hook func(*Hooks) func(T), argument T) {
+	for _, h := range l.opts.hooks {
+		if f := hook(h); f != nil {
+			f(argument)
+		}
+	}
 }
 
 // callOrUndo calls undo if call does not return: it panics, or ends its goroutine.
@@ -152,23 +199,4 @@ func callOrUndo(call, undo func()) {
 	}()
 	call()
 	returned = true
-}
-
-func (o *options) released(h *Hold, err error) {
-	if h.since.IsZero() {
-		return
-	}
-	for _, hooks := range o.hooks {
-		if hooks.Released != nil {
-			hooks.Released(Released{h.Name(), h.Key(), h.Token(), time.Since(h.since), err})
-		}
-	}
-}
-
-func (o *options) lost(h *Hold, err error) {
-	for _, hooks := range o.hooks {
-		if hooks.Lost != nil {
-			hooks.Lost(Lost{h.Name(), h.Key(), h.Token(), time.Since(h.since), err})
-		}
-	}
 }

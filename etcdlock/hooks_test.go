@@ -38,6 +38,7 @@ func (j *journal) hooks() *etcdlock.Hooks {
 			note("waiting", w.Name, w.Key, w.Token, nil)
 		},
 		Acquired: func(a etcdlock.Acquired) { note("acquired", a.Name, a.Key, a.Token, nil) },
+		Failed:   func(f etcdlock.Failed) { note("failed", f.Name, f.Key, f.Token, f.Err) },
 		Released: func(r etcdlock.Released) { note("released", r.Name, r.Key, r.Token, r.Err) },
 		Lost:     func(l etcdlock.Lost) { note("lost", l.Name, l.Key, l.Token, l.Err) },
 	}
@@ -77,6 +78,7 @@ func TestHooksFireInTurnAndNoOthersDo(t *testing.T) {
 		}
 		if name != "k" {
 			requireBusy(t, l)
+			require.Equal(t, "incomplete failed with an error "+name, j.next(t))
 		}
 		ctx, cancel := context.WithCancel(within(t))
 		waiting := locking(ctx, l)
@@ -84,6 +86,7 @@ func TestHooksFireInTurnAndNoOthersDo(t *testing.T) {
 		<-j.tokens
 		cancel()
 		require.ErrorIs(t, await(t, "the waiter", waiting).err, context.Canceled)
+		require.Equal(t, strings.Replace(want, "waiting", "failed with an error", 1), j.next(t))
 
 		waiting = locking(within(t), l)
 		require.Equal(t, want, j.next(t))

@@ -51,33 +51,41 @@ func (l *lock) acquire(ctx context.Context, op string, join func(context.Context
 	})
 }
 
-// acquireClaim takes the lock with a claim: it joins, waits for the grant, and binds a hold to it.
-func (l *lock) acquireClaim(ctx context.Context, op string, join func(context.Context) (claim, error)) (h *Hold, err error) {
+// acquireClaim takes the lock with a claim, and binds a hold to it.
+func (l *lock) acquireClaim(ctx context.Context, op string, join func(context.Context) (claim, error)) (*Hold, error) {
 	l.ready(ctx)
-	defer func() { err = failed(op, l.name, err) }()
+	a := l.attempt(ctx)
+	c, err := l.wait(ctx, a, join)
+	if err != nil {
+		err = failed(op, l.name, err)
+		a.failed(c, err)
+		return nil, err
+	}
+	h := newHold(ctx, l, c)
+	a.granted(h)
+	return h, nil
+}
+
+// wait joins and waits for the grant.
+func (l *lock) wait(ctx context.Context, a *attempt, join func(context.Context) (claim, error)) (claim, error) {
 	if l.err != nil {
 		return nil, l.err
 	}
 	if l.wouldUpgrade(ctx) {
 		return nil, ErrUpgrade
 	}
-	began := l.opts.timeForHooks()
 	c, err := join(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !c.Granted() {
-		l.opts.waiting(l, c)
+		a.waiting(c)
 	}
-	if err := c.Wait(ctx); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
-			err = explain(c, err)
-		}
-		return nil, err
+	err = c.Wait(ctx)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		err = explain(c, err)
 	}
-	h = newHold(ctx, l, c)
-	l.opts.granted(h, began)
-	return h, nil
+	return c, err
 }
 
 // single is a lock of one queue.

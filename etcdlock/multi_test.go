@@ -90,6 +90,7 @@ func TestWithAddsToTheOptionsOfAMulti(t *testing.T) {
 		}
 	}
 	requireBusy(t, withTwo, "the minimum is not over")
+	require.Equal(t, "incomplete failed with an error a+b", two.next(t))
 	require.Empty(t, one.calls)
 	require.Empty(t, two.calls)
 }

@@ -39,7 +39,19 @@ func (s *storm) calm(t *testing.T) {
 		leases, err := s.admin.Leases(ctx)
 		return err == nil && len(leases.Leases) == 0
 	}, 30*time.Second, 50*time.Millisecond, "leases are left\n"+s.account())
+	for _, l := range s.lives() {
+		require.Eventually(t, l.counts.even, 10*time.Second, 10*time.Millisecond, "hooks have not told of every end, or twice: %+v\n%s", l.counts, s.account())
+	}
 	requireNoGoroutines(t)
+}
+
+// lives are all that have been.
+func (s *storm) lives() []*life {
+	lives := slices.Clone(s.retired)
+	for _, w := range s.workers {
+		lives = append(lives, w.life.Load())
+	}
+	return lives
 }
 
 // nothingLeft requires that all tickets vanish.

@@ -46,7 +46,7 @@ func (w *worker) steady(ctx context.Context) {
 	for ctx.Err() == nil {
 		l := w.life.Load()
 		called := w.moment()
-		h, err := etcdlock.NewMutex(l.sessions, t.names[0]).Lock(ctx)
+		h, err := etcdlock.NewMutex(l.sessions, t.names[0], l.counted).Lock(ctx)
 		if err != nil {
 			wait(ctx, 20*time.Millisecond)
 			continue

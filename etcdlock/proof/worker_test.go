@@ -33,21 +33,25 @@ type life struct {
 	striped        *etcdlock.Striped
 	elections      []*etcdlock.Election // by priority
 	local, kept    *etcdlock.Mutex      // whose state is in memory
+	counts         *balance
+	counted        etcdlock.Option // for every lock of this life
 }
 
 func newLife(client *clientv3.Client, link *embedtest.Link) *life {
 	sessions := session.Keep(client, session.WithTTL(ttl))
+	counts := &balance{}
+	counted := etcdlock.WithHooks(counts.hooks())
 	l := &life{
-		client: client, link: link, sessions: sessions,
-		pool:     etcdlock.NewSemaphore(sessions, "pool", poolSize),
-		numbered: etcdlock.NewSemaphore(sessions, "numbered", poolSize, etcdlock.WithSlots()),
-		striped:  etcdlock.NewStriped(sessions, "stock", stripes),
-		local: etcdlock.NewMutex(sessions, "local",
+		client: client, link: link, sessions: sessions, counts: counts, counted: counted,
+		pool:     etcdlock.NewSemaphore(sessions, "pool", poolSize, counted),
+		numbered: etcdlock.NewSemaphore(sessions, "numbered", poolSize, etcdlock.WithSlots(), counted),
+		striped:  etcdlock.NewStriped(sessions, "stock", stripes, counted),
+		local: etcdlock.NewMutex(sessions, "local", counted,
 			etcdlock.WithLocalHandover(100*time.Millisecond, 10), etcdlock.WithRetention(200*time.Millisecond)),
-		kept: etcdlock.NewMutex(sessions, "kept", etcdlock.WithRetention(500*time.Millisecond)),
+		kept: etcdlock.NewMutex(sessions, "kept", counted, etcdlock.WithRetention(500*time.Millisecond)),
 	}
 	for priority := range 3 {
-		l.elections = append(l.elections, etcdlock.NewElection(sessions, "leader", etcdlock.WithPriority(priority)))
+		l.elections = append(l.elections, etcdlock.NewElection(sessions, "leader", etcdlock.WithPriority(priority), counted))
 	}
 	return l
 }
@@ -101,7 +105,7 @@ func (w *worker) everything(ctx context.Context) error {
 	l := w.life.Load()
 	var locks []etcdlock.Locker
 	for _, name := range append(append([]string{}, plainNames...), wideNames...) {
-		locks = append(locks, etcdlock.NewMutex(l.sessions, name), etcdlock.NewRWMutex(l.sessions, name).RLocker())
+		locks = append(locks, etcdlock.NewMutex(l.sessions, name, l.counted), etcdlock.NewRWMutex(l.sessions, name, l.counted).RLocker())
 	}
 	for i := range stripes {
 		locks = append(locks, l.striped.Stripe(i))

@@ -80,21 +80,21 @@ func (u *user) choose(t *take) locking {
 	switch u.random.IntN(24) {
 	case 0, 1, 2, 3, 20, 21, 22, 23:
 		t.names = []string{wideNames[u.random.IntN(len(wideNames))]}
-		return etcdlock.NewMutex(l.sessions, t.names[0]).Lock
+		return etcdlock.NewMutex(l.sessions, t.names[0], l.counted).Lock
 	case 4:
-		return etcdlock.NewMutex(l.sessions, name).TryLock
+		return etcdlock.NewMutex(l.sessions, name, l.counted).TryLock
 	case 5:
-		return etcdlock.NewRWMutex(l.sessions, name).Lock
+		return etcdlock.NewRWMutex(l.sessions, name, l.counted).Lock
 	case 6:
 		t.weight = shared
-		return etcdlock.NewRWMutex(l.sessions, name).RLock
+		return etcdlock.NewRWMutex(l.sessions, name, l.counted).RLock
 	case 7:
 		t.weight = shared
-		return etcdlock.NewRWMutex(l.sessions, name).TryRLock
+		return etcdlock.NewRWMutex(l.sessions, name, l.counted).TryRLock
 	case 8:
 		t.confirmed = false
 		t.names = []string{"slow"}
-		return etcdlock.NewMutex(l.sessions, "slow", etcdlock.WithMinHold(50*time.Millisecond)).Lock
+		return etcdlock.NewMutex(l.sessions, "slow", l.counted, etcdlock.WithMinHold(50*time.Millisecond)).Lock
 	case 9:
 		return u.several(t)
 	case 10, 11:
@@ -102,7 +102,7 @@ func (u *user) choose(t *take) locking {
 	case 12:
 		t.entered = true
 		return func(ctx context.Context) (*etcdlock.Hold, error) {
-			return enterTwice(ctx, etcdlock.Reentrant(etcdlock.NewMutex(l.sessions, name)))
+			return enterTwice(ctx, etcdlock.Reentrant(etcdlock.NewMutex(l.sessions, name, l.counted)))
 		}
 	case 13, 14:
 		t.names, t.handedOn, t.confirmed = []string{"local"}, true, false
@@ -121,7 +121,8 @@ func (u *user) several(t *take) locking {
 	names := slices.Clone(plainNames)
 	u.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	t.names = names[:2]
-	m := etcdlock.NewMulti(t.life.sessions, etcdlock.NewMutex(t.life.sessions, names[0]), etcdlock.NewRWMutex(t.life.sessions, names[1]))
+	m := etcdlock.NewMulti(t.life.sessions, etcdlock.NewMutex(t.life.sessions, names[0]), etcdlock.NewRWMutex(t.life.sessions, names[1])).
+		With(t.life.counted)
 	if u.random.IntN(3) == 0 {
 		return m.TryLock
 	}
