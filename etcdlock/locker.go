@@ -10,6 +10,9 @@ import (
 // releaseTimeout is how long Do, and whatever else has no context for it, waits for a release to be confirmed.
 const releaseTimeout = 5 * time.Second
 
+// jobPatience is how long a Job tries to take its lock.
+const jobPatience = 10 * time.Second
+
 // Locker is what the kinds of locks have in common: a [Mutex], a [RWMutex] (for writing), a
 // [ReadLock], a [Semaphore] (for one permit) and a [Multi]. Implementations are safe for concurrent use.
 type Locker interface {
@@ -58,6 +61,28 @@ func do(ctx context.Context, lock func(context.Context) (*Hold, error), fn func(
 	fnCtx, end := h.within(ctx)
 	defer end()
 	return fn(fnCtx, h)
+}
+
+// Job returns [TryDo] of l and fn as a plain function, for schedulers such as cron. If the lock is taken it does
+// nothing. Other errors are passed to onError, which must not be nil. It gives up after 10 s without an answer. With
+// [WithMinHold] it is a job that runs once per tick, although the clocks of several machines differ.
+func Job(l Locker, onError func(error), fn func(ctx context.Context, h *Hold) error) func() {
+	need(l, "Job needs a lock")
+	need(onError, "Job needs a function for errors")
+	need(fn, "Job needs a function to run")
+	return func() {
+		var busy bool // of l, not of a lock that fn takes
+		err := do(context.Background(), func(ctx context.Context) (*Hold, error) {
+			ctx, cancel := context.WithTimeout(ctx, jobPatience)
+			defer cancel()
+			h, err := l.TryLock(ctx)
+			busy = errors.Is(err, ErrBusy)
+			return h, err
+		}, fn)
+		if err != nil && !busy {
+			onError(err)
+		}
+	}
 }
 
 // both is errors.Join in one line, as logs want it.
