@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -30,12 +29,10 @@ type Epoch struct {
 	revision atomic.Int64 // mod revision of the key, 0 while it is not there
 	denied   atomic.Bool
 
-	mu        sync.Mutex
+	// Guarded by the link's mu.
 	doubts    []doubt
-	arrivals  int           // doubts that have not been taken; they count as abandoned
 	resolving bool          // a goroutine works on the doubts
-	arrived   chan struct{} // wakes that goroutine
-	again     chan struct{} // wakes it after a refusal
+	wake      chan struct{} // wakes that goroutine
 }
 
 // epochsLimit is how many epochs a session remembers.
@@ -53,7 +50,7 @@ func (l *Link) Epoch(keys ...string) *Epoch {
 				// from etcd what it has to know.
 				clear(l.epochs)
 			}
-			e = &Epoch{link: l, key: key, arrived: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+			e = &Epoch{link: l, key: key, wake: make(chan struct{}, 1)}
 			l.epochs[key] = e
 		}
 		if e.Checked() {

@@ -72,10 +72,10 @@ func (l *Link) Admit(ctx context.Context) error {
 		case room == nil:
 			return nil
 		case refusal == nil || l.ctx.Err() != nil:
-		case time.Since(refusal.since) < refusedPause:
+		case time.Since(refusal.since) < shortPause:
 			return request.Unsent(fmt.Errorf("%w: %w", errCrowded, refusal.error))
 		default:
-			refusal.epoch.tryAgain()
+			refusal.epoch.wakeUp()
 		}
 		select {
 		case <-room:
@@ -107,11 +107,19 @@ type refusal struct {
 	since time.Time
 }
 
-// refuse keeps r for Admit, or nil if there is no refusal any more.
-func (l *Link) refuse(r *refusal) {
+// refuse keeps why e cannot end its doubts for Admit, or forgets it if err is nil.
+func (l *Link) refuse(e *Epoch, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.refusal = r; l.room != nil {
+	switch {
+	case err != nil:
+		l.refusal = &refusal{err, e, time.Now()}
+	case l.refusal != nil && l.refusal.epoch == e:
+		l.refusal = nil
+	default:
+		return
+	}
+	if l.room != nil {
 		close(l.room) // a caller that waits looks again
 		l.room = make(chan struct{})
 	}
