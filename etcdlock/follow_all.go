@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/internal/link"
@@ -100,48 +101,25 @@ func (f *follower) follow(ctx context.Context) error {
 			return err
 		}
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	streams := link.StreamsOf(f.client)
-	watchCtx, stream := streams.WatchContext(ctx)
-	streams.Asked(stream)
-	tooLong := time.AfterFunc(watchCreation, stop)
-	defer tooLong.Stop()
-	events := f.client.Watch(watchCtx, f.root.start(), clientv3.WithRange(f.root.end()), clientv3.WithRev(f.at+1), clientv3.WithCreatedNotify())
-	response, ok := <-events
-	if !ok {
-		streams.Unanswered(stream, watchCreation)
-		return errWatchEnded
+	watch, err := streams.Open(ctx, f.client, watchCreation, f.root.start(), clientv3.WithRange(f.root.end()), clientv3.WithRev(f.at+1))
+	if err != nil {
+		return f.ended(err)
 	}
-	streams.Answered(stream)
-	if !tooLong.Stop() {
-		return errWatchEnded
-	}
-	refused := response.Err() != nil && response.CompactRevision == 0
-	if refused && !f.refused {
-		// It may be the stream's fault: it keeps the token that it was opened with, and
-		// carries no new watches when that has expired. Another one will show.
-		f.refused = true
-		streams.LeaveStream(stream)
-		return errWatchEnded
-	}
-	f.refused = refused
+	defer watch.Stop()
+	f.refused = false
 	recheck := time.NewTimer(request.Jitter(f.recheck))
 	defer recheck.Stop()
 	for silent := true; ; {
-		if err := response.Err(); !ok || err != nil {
-			if response.CompactRevision > 0 {
-				f.at = 0
-				return nil
-			}
-			return cmp.Or(err, errWatchEnded)
-		}
-		if len(response.Events) > 0 {
-			silent, f.at = false, f.picture.apply(response.Events, f.at)
-		}
 		select {
-		case response, ok = <-events:
-		case <-watchCtx.Done(): // its stream was left
+		case response, ok := <-watch.Events:
+			if err := response.Err(); !ok || err != nil {
+				return f.ended(cmp.Or(err, errWatchEnded))
+			}
+			if len(response.Events) > 0 {
+				silent, f.at = false, f.picture.apply(response.Events, f.at)
+			}
+		case <-watch.Ended: // its stream was left
 			return errWatchEnded
 		case <-recheck.C:
 			before := f.at
@@ -151,13 +129,27 @@ func (f *follower) follow(ctx context.Context) error {
 			}
 			if f.at < before || changed && silent {
 				// etcd went back, or the watch has missed something.
-				streams.LeaveStream(stream)
+				streams.LeaveStream(watch.Stream)
 				return nil
 			}
 			recheck.Reset(request.Jitter(f.recheck))
-			response, silent = clientv3.WatchResponse{}, true
+			silent = true
 		}
 	}
+}
+
+// ended is about the error of a watch. After a compaction everything is read again. A refusal counts the second time,
+// since the stream may be at fault, and another one has been chosen.
+func (f *follower) ended(err error) error {
+	switch {
+	case request.IsAnswer(err, rpctypes.ErrCompacted):
+		f.at = 0
+		return nil
+	case !f.refused:
+		f.refused = true
+		return errWatchEnded
+	}
+	return err
 }
 
 // load reads everything, and reports whether the picture was another one. If a part was read at a later revision than

@@ -40,8 +40,7 @@ func newShortLived(t *testing.T) *shortLived {
 func probe(s *session.Session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	ctx, _ = s.Link().WatchContext(ctx)
-	created := <-s.Client().Watch(ctx, "etcdlock/probe", clientv3.WithCreatedNotify())
+	created := <-s.Client().Watch(clientv3.WithRequireLeader(ctx), "etcdlock/probe", clientv3.WithCreatedNotify())
 	return created.Err()
 }
 
@@ -91,8 +90,7 @@ func TestAnExpiredTokenOfTheStreamStopsNoLaterWatch(t *testing.T) {
 	t.Parallel()
 	e := newShortLived(t)
 	// Another watch on the stream, or it would be closed with its last one.
-	ctx, _ := e.user.Link().WatchContext(t.Context())
-	created := <-e.user.Client().Watch(ctx, "etcdlock/other", clientv3.WithCreatedNotify())
+	created := <-e.user.Client().Watch(clientv3.WithRequireLeader(t.Context()), "etcdlock/other", clientv3.WithCreatedNotify())
 	require.NoError(t, created.Err())
 	awaitExpiry(t, e.user)
 

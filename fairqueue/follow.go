@@ -87,64 +87,54 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 			return nil
 		}
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	streams := link.StreamsOf(client)
-	watchCtx, stream := streams.WatchContext(ctx)
-	streams.Asked(stream)
-	tooLong := time.AfterFunc(firstCreation, stop)
-	defer tooLong.Stop()
-	all := f.queue.space.all()
-	events := client.Watch(watchCtx, all.first, clientv3.WithRange(all.end), clientv3.WithRev(f.at+1), clientv3.WithCreatedNotify())
-	created, ok := <-events
-	if ok {
-		streams.Answered(stream)
-	} else {
-		streams.Unanswered(stream, firstCreation)
+	all, streams := f.queue.space.all(), link.StreamsOf(client)
+	watch, err := streams.Open(ctx, client, firstCreation, all.first, clientv3.WithRange(all.end), clientv3.WithRev(f.at+1))
+	if err != nil {
+		return f.ended(ctx, client, err)
 	}
-	if !tooLong.Stop() {
-		return context.DeadlineExceeded
-	}
-	if err := created.Err(); err != nil && created.CompactRevision == 0 && !f.failed {
-		// It may be the stream's fault: it keeps the token that it was opened with, and
-		// carries no new watches when that has expired. Another one will show.
-		f.failed = true
-		streams.LeaveStream(stream)
-		return errEnded
-	}
-	f.failed = created.Err() != nil
-	for response := created; ; {
-		if err := response.Err(); !ok || err != nil {
-			if response.CompactRevision > 0 {
-				state, at, err := f.queue.list(ctx, client)
-				if err == nil {
-					f.restart(state, at)
-				}
-				return err
-			}
-			return cmp.Or(err, errEnded)
-		}
-		if !f.apply(response.Events) {
-			return nil
-		}
+	defer watch.Stop()
+	f.failed = false
+	for {
 		silence := time.NewTimer(request.Jitter(f.queue.recheck))
 		select {
-		case response, ok = <-events:
+		case response, ok := <-watch.Events:
 			silence.Stop()
-		case <-watchCtx.Done(): // its stream was left
+			if err := response.Err(); !ok || err != nil {
+				return f.ended(ctx, client, cmp.Or(err, errEnded))
+			}
+			if !f.apply(response.Events) {
+				return nil
+			}
+		case <-watch.Ended: // its stream was left
 			silence.Stop()
 			return errEnded
 		case <-silence.C:
 			complete, err := f.check(ctx, client)
 			if err == nil && !complete {
-				streams.LeaveStream(stream)
+				streams.LeaveStream(watch.Stream)
 			}
 			if err != nil || !complete {
 				return err
 			}
-			response, ok = clientv3.WatchResponse{}, true
 		}
 	}
+}
+
+// ended is about the error of a watch. A compaction is made up for with a read. A refusal counts the second time, since
+// the stream may be at fault, and another one has been chosen.
+func (f *follower) ended(ctx context.Context, client *clientv3.Client, err error) error {
+	if request.IsAnswer(err, rpctypes.ErrCompacted) {
+		state, at, err := f.queue.list(ctx, client)
+		if err == nil {
+			f.restart(state, at)
+		}
+		return err
+	}
+	if !f.failed {
+		f.failed = true
+		return errEnded
+	}
+	return err
 }
 
 // check reports whether the watch has delivered every event. If not, it missed some or is about to deliver them, and

@@ -163,8 +163,10 @@ func TestAWatchThatIsNotCreatedIsTriedOnAnotherStream(t *testing.T) {
 			}
 			p := stand(t, c, client, never)
 			require.Equal(t, n, fault.Bites())
-			_, stream := p.waiter.Session().Link().WatchContext(context.Background())
-			require.Positive(t, stream)
+			other, err := p.waiter.Session().Link().Watch(within(t, patience), patience, "", "elsewhere")
+			require.NoError(t, err)
+			defer other.Stop()
+			require.Positive(t, other.Stream)
 			leave(t, p.holder)
 			requireGranted(t, p.waiting)
 		})
@@ -283,8 +285,10 @@ func TestASwallowedEventIsFoundByTheNextLook(t *testing.T) {
 	leave(t, p.holder)
 	requireGranted(t, p.waiting)
 	require.Positive(t, fault.Bites())
-	_, stream := p.waiter.Session().Link().WatchContext(context.Background())
-	require.EqualValues(t, 1, stream, "the stream that has missed an event is not used again")
+	other, err := p.waiter.Session().Link().Watch(within(t, patience), patience, "", "elsewhere")
+	require.NoError(t, err)
+	defer other.Stop()
+	require.EqualValues(t, 1, other.Stream, "the stream that has missed an event is not used again")
 }
 
 // Invariant 4: what happens between the look and the watch is not missed.

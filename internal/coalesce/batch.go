@@ -7,8 +7,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Transaction is what one caller asks of etcd. A transaction without Else is expected to succeed. In a shared request
-// it costs etcd less if it does. If it does not, all of the request is sent twice.
+// Transaction is what one caller asks of etcd. It is expected to succeed: if it does not, the request that it shares
+// is sent twice.
 type Transaction struct {
 	If         []clientv3.Cmp
 	Then, Else []clientv3.Op
@@ -32,11 +32,11 @@ func (t Transaction) conditions() []clientv3.Cmp {
 	if t.Epoch.Key == "" {
 		return t.If
 	}
-	return append(t.If[:len(t.If):len(t.If)], clientv3.Compare(clientv3.ModRevision(t.Epoch.Key), "=", t.Epoch.Revision))
+	return append(slices.Clip(t.If), clientv3.Compare(clientv3.ModRevision(t.Epoch.Key), "=", t.Epoch.Revision))
 }
 
 // folder returns that of the key which t creates, if it does, and whether t can share a request: it writes one key,
-// is not large and has no more than limit operations.
+// has no Else, and is not large.
 func (t Transaction) folder(limit int) (folder string, shareable bool) {
 	writes := 0
 	for _, op := range t.Then {
@@ -48,85 +48,64 @@ func (t Transaction) folder(limit int) (folder string, shareable bool) {
 			writes++
 		}
 	}
-	return folder, writes == 1 && t.depth() <= limit && t.size() <= bytesLimit
+	return folder, writes == 1 && len(t.Else) == 0 && t.operations() <= limit && t.bytes() <= bytesLimit
 }
 
-// depth is what etcd holds against its limit of operations, at worst.
-func (t Transaction) depth() int { return depth(len(t.If)+1, t.Then, t.Else) }
+// operations is how many etcd counts, at worst: comparisons or operations, along the path to each nested transaction.
+func (t Transaction) operations() int { return operations(len(t.conditions()), t.Then) }
 
-func depth(conditions int, then, otherwise []clientv3.Op) int {
+func operations(conditions int, then []clientv3.Op) int {
 	deepest := 0
-	for _, operations := range [][]clientv3.Op{then, otherwise} {
-		for _, op := range operations {
-			if op.IsTxn() {
-				conditions, then, otherwise := op.Txn()
-				deepest = max(deepest, depth(len(conditions), then, otherwise))
-			}
+	for _, op := range then {
+		if op.IsTxn() {
+			conditions, then, otherwise := op.Txn()
+			deepest = max(deepest, operations(len(conditions), then), operations(0, otherwise))
 		}
 	}
-	return max(conditions, len(then), len(otherwise)) + deepest
+	return max(conditions, len(then)) + deepest
 }
 
-// size is about how many bytes the request for t has.
-func (t Transaction) size() (bytes int) {
+// bytes is about how large the request for t is.
+func (t Transaction) bytes() (n int) {
 	for _, op := range t.Then {
-		bytes += len(op.KeyBytes()) + len(op.RangeBytes()) + len(op.ValueBytes())
+		n += len(op.KeyBytes()) + len(op.RangeBytes()) + len(op.ValueBytes())
 	}
-	return bytes
+	return n
 }
 
-// batch is several transactions as one.
-type batch struct {
-	parts      []int // how many operations of the whole are those of each; -1 if they are a nested transaction
-	conditions []clientv3.Cmp
-	operations []clientv3.Op
-}
-
-// combine nests transactions that have an Else. The others' operations are done if the conditions of all of
-// them hold; otherwise nothing is done at all. For etcd that is about a quarter less work. Etcd counts comparisons and
-// operations along the path to each nested transaction. Where there would be more than limit, as
-// with a limit of 0, the others are nested as well.
-func combine(carry []*pending, limit int) batch {
-	b := batch{parts: make([]int, len(carry))}
-	deepest := 0
-	for _, p := range carry {
-		deepest = max(deepest, p.depth())
-	}
-	room := limit - deepest - len(carry)
+// combine makes one request of transactions. Their operations are done if the conditions of all of them hold;
+// otherwise nothing is done at all. Nested, each is a transaction of its own, which costs etcd about a third more.
+func combine(carry []*pending, nested bool) (conditions []clientv3.Cmp, all []clientv3.Op) {
 	var epochs []Epoch // whose conditions are there
-	for i, p := range carry {
-		more := len(p.Then) - 1
-		conditions := p.conditions()
-		if slices.Contains(epochs, p.Epoch) {
-			conditions = p.If
-		}
-		if len(p.Else) == 0 && more <= room && len(b.conditions)+len(conditions) <= limit-deepest {
-			room -= more
-			b.parts[i] = len(p.Then)
-			b.conditions = append(b.conditions, conditions...)
-			b.operations = append(b.operations, p.Then...)
+	for _, p := range carry {
+		switch {
+		case nested:
+			all = append(all, clientv3.OpTxn(p.conditions(), p.Then, nil))
+			continue
+		case slices.Contains(epochs, p.Epoch):
+			conditions = append(conditions, p.If...)
+		default:
 			epochs = append(epochs, p.Epoch)
-		} else {
-			b.parts[i] = -1
-			b.operations = append(b.operations, clientv3.OpTxn(p.conditions(), p.Then, p.Else))
+			conditions = append(conditions, p.conditions()...)
 		}
+		all = append(all, p.Then...)
 	}
-	return b
+	return conditions, all
 }
 
 // answers are those that each would have got alone.
-func (b batch) answers(whole *clientv3.TxnResponse) []*clientv3.TxnResponse {
-	answers := make([]*clientv3.TxnResponse, len(b.parts))
+func answers(carry []*pending, nested bool, whole *clientv3.TxnResponse) (each []*clientv3.TxnResponse) {
 	rest := whole.Responses
-	for i, n := range b.parts {
+	for _, p := range carry {
 		own := &clientv3.TxnResponse{Header: whole.Header, Succeeded: true}
-		if n >= 0 {
-			own.Responses, rest = rest[:n:n], rest[n:]
-		} else {
+		if nested {
 			inner := rest[0].GetResponseTxn()
 			own.Succeeded, own.Responses, rest = inner.Succeeded, inner.Responses, rest[1:]
+		} else {
+			n := len(p.Then)
+			own.Responses, rest = rest[:n:n], rest[n:]
 		}
-		answers[i] = own
+		each = append(each, own)
 	}
-	return answers
+	return each
 }

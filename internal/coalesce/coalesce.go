@@ -167,9 +167,10 @@ func (q *Queue) next(late bool) *sending {
 	if n == 0 || !late && !worthIt || q.ctx.Err() != nil {
 		return nil
 	}
-	bytes := 0
+	bytes, operations := 0, 0
 	for i, p := range q.waiting[:n] {
-		if bytes += p.size(); bytes > bytesLimit {
+		bytes, operations = bytes+p.bytes(), operations+p.operations()
+		if bytes > bytesLimit || operations > 2*q.limit {
 			n = max(i, 1)
 			break
 		}

@@ -29,9 +29,9 @@ func (q *Queue) sendAlone(ctx context.Context, p *pending, limit time.Duration) 
 
 // sendShared makes the request r, and delivers its outcome to each.
 func (q *Queue) sendShared(r *sending) {
-	var answers []*clientv3.TxnResponse
+	var each []*clientv3.TxnResponse
 	timedOut, err := request.Attempt(context.Background(), q.ctx, request.FirstAttempt, func(ctx context.Context) (err error) {
-		answers, err = q.sendAll(ctx, r.carry)
+		each, err = q.sendAll(ctx, r.carry)
 		return err
 	})
 	q.answered(r)
@@ -44,7 +44,7 @@ func (q *Queue) sendShared(r *sending) {
 	for i, p := range r.carry {
 		o := Outcome{Err: err, TimedOut: timedOut, refused: refused}
 		if err == nil {
-			o.Answer = answers[i]
+			o.Answer = each[i]
 		} else if request.Doubtful(err) {
 			o.Unanswered = 1
 		}
@@ -53,25 +53,20 @@ func (q *Queue) sendShared(r *sending) {
 	q.flush(false)
 }
 
-// sendAll makes one request, and a second if one of the transactions that were expected to succeed does not.
+// sendAll makes one request, and a second if one of the transactions does not succeed.
 func (q *Queue) sendAll(ctx context.Context, carry []*pending) ([]*clientv3.TxnResponse, error) {
-	if p := carry[0]; len(carry) == 1 {
-		answer, err := q.send(ctx, p.conditions(), p.Then, p.Else)
-		return []*clientv3.TxnResponse{answer}, err
+	for nested := false; ; nested = true {
+		conditions, operations := combine(carry, nested)
+		whole, err := q.send(ctx, conditions, operations, nil)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(carry) == 1:
+			return []*clientv3.TxnResponse{whole}, nil
+		case whole.Succeeded:
+			return answers(carry, nested, whole), nil
+		}
 	}
-	q.mu.Lock()
-	operations := 2 * q.limit
-	q.mu.Unlock()
-	b := combine(carry, operations)
-	answer, err := q.send(ctx, b.conditions, b.operations, nil)
-	if err == nil && !answer.Succeeded {
-		b = combine(carry, 0)
-		answer, err = q.send(ctx, b.conditions, b.operations, nil)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return b.answers(answer), nil
 }
 
 // deliver reports the outcome to the caller, or to Late if the caller has given up.

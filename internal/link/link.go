@@ -68,8 +68,7 @@ type Link struct {
 	abandoned  int                   // what callers have given up and is unfinished
 	room       chan struct{}         // closed when there is room for more; nil if there is
 	gatherings map[string]*gathering // the last one of each key, until it is answered
-	kept       []*Watch              // unused at the moment, the oldest first
-	expiry     *time.Timer           // of the oldest of those; nil until there has been one
+	kept       map[string]*Watch     // by name: unused at the moment
 	keeps      bool                  // a watch keeps their stream open
 }
 
@@ -85,6 +84,7 @@ func New(s Session, logger *slog.Logger) *Link {
 		slots:      make(map[string][]bool),
 		gatherings: make(map[string]*gathering),
 		epochs:     make(map[string]*Epoch),
+		kept:       make(map[string]*Watch),
 		turns:      make(chan struct{}, turnLimit),
 	}
 	l.queue = coalesce.New(l.ctx, l.send, l.start, l.countAbandoned)

@@ -2,14 +2,20 @@ package link
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 	"weak"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 // streamKey marks the contexts of watches that must not share a stream with
@@ -19,6 +25,8 @@ const streamKey = "etcdlock-stream"
 
 // silentFor is how long a stream may leave watches unanswered that callers have given up.
 const silentFor = time.Second
+
+var errNotCreated = errors.New("the watch was not created")
 
 // Streams chooses the gRPC stream that all watches of a client share. If its endpoint swallows packets, they
 // all stay silent until gRPC notices, after 10 s at least. Then the stream is left for another one, and all its
@@ -48,18 +56,50 @@ func StreamsOf(c *clientv3.Client) *Streams {
 	return s.(*Streams)
 }
 
-// WatchContext prepares ctx for a watch: the watch ends, instead of staying
-// silent for ever, when its member has lost the leader; and it uses the
-// current stream, whose number is returned for [Streams.LeaveStream], and ends with it. Outgoing
-// metadata of ctx do not travel, or each caller's would open a stream. The caller must end ctx.
-func (s *Streams) WatchContext(ctx context.Context) (context.Context, int64) {
+// Open watches key on the current stream of c. It returns when etcd has confirmed the watch: one round trip. It fails
+// when ctx or limit ends before. If etcd refuses, other than because of a compaction, the stream is left.
+//
+// The watch ends with ctx, with its stream, or when its member has lost the leader, instead of staying silent for
+// ever. Outgoing metadata of ctx do not travel, or each caller's would open a stream.
+func (s *Streams) Open(ctx context.Context, c *clientv3.Client, limit time.Duration, key string, options ...clientv3.OpOption) (*Watch, error) {
+	ctx, stop := context.WithCancel(ctx)
+	ctx, number := s.ask(ctx, stop)
+	// The client's Watch itself blocks until the watch stands, so what bounds it must be able to end its context.
+	tooLong := time.AfterFunc(limit, stop)
+	events := c.Watch(ctx, key, append(slices.Clip(options), clientv3.WithCreatedNotify())...)
+	created, ok := <-events
+	inTime := tooLong.Stop()
+	s.answered(number, ok, limit)
+	err := created.Err()
+	switch {
+	case !inTime:
+		err = fmt.Errorf("%w in time: %w", errNotCreated, context.DeadlineExceeded)
+	case !ok:
+		err = errNotCreated
+	case err != nil && !request.IsAnswer(err, rpctypes.ErrCompacted):
+		// It may be the stream's fault: it keeps the token that it was opened with, and carries no new watches
+		// when that has expired.
+		s.LeaveStream(number)
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return &Watch{Events: events, Ended: ctx.Done(), From: created.Header.Revision, Stream: number, header: created.Header, stop: stop}, nil
+}
+
+// ask returns the context of a watch on the current stream, and its number. The context ends with the stream. A call of
+// answered follows.
+func (s *Streams) ask(ctx context.Context, stop func()) (context.Context, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx == nil {
 		s.ctx, s.end = context.WithCancel(context.Background())
 	}
-	ctx, end := context.WithCancel(ctx)
-	detach := context.AfterFunc(s.ctx, end)
+	if s.asked++; s.unanswered.IsZero() {
+		s.unanswered = time.Now()
+	}
+	detach := context.AfterFunc(s.ctx, stop)
 	context.AfterFunc(ctx, func() { detach() })
 	ctx = clientv3.WithRequireLeader(metadata.NewOutgoingContext(ctx, metadata.MD{}))
 	if s.number > 0 {
@@ -68,106 +108,46 @@ func (s *Streams) WatchContext(ctx context.Context) (context.Context, int64) {
 	return ctx, s.number
 }
 
-// LeaveStream ends the watches on the stream of the given number, and makes later ones use another stream, and
-// so, in turn, other endpoints. Call it when a watch has missed an event or was refused.
-func (s *Streams) LeaveStream(number int64) {
+// answered notes that a watch was created or refused; or that it was not answered within limit, or while its caller
+// waited. The stream is left if it has answered none for that long, or for a second. It is not left if
+// it is only slow, since thousands of watches have come at once. Callers that give up early find a silent stream
+// together.
+func (s *Streams) answered(number int64, ok bool, limit time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leave(number)
-}
-
-func (s *Streams) leave(number int64) {
 	if s.number != number {
 		return
 	}
+	s.asked--
+	switch {
+	case ok && s.asked > 0:
+		s.unanswered = time.Now()
+	case ok:
+		s.unanswered = time.Time{}
+	case time.Since(s.unanswered) >= min(limit, silentFor):
+		s.leave()
+	}
+}
+
+// LeaveStream ends the watches on the stream of the given number, and makes later ones use another stream, and
+// so, in turn, other endpoints. Call it when a watch has missed an event. A stream is left once.
+func (s *Streams) LeaveStream(number int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.number == number {
+		s.leave()
+	}
+}
+
+func (s *Streams) leave() {
 	if s.end != nil {
 		s.end()
 	}
-	s.number, s.ctx, s.end, s.asked, s.unanswered = number+1, nil, nil, 0, time.Time{}
+	s.number, s.ctx, s.end, s.asked, s.unanswered = s.number+1, nil, nil, 0, time.Time{}
 }
 
 func (s *Streams) left(number int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.number != number
-}
-
-// Asked is called before a watch is asked for on the given stream. Answered or Unanswered follow.
-func (s *Streams) Asked(number int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.number != number {
-		return
-	}
-	s.asked++
-	if s.unanswered.IsZero() {
-		s.unanswered = time.Now()
-	}
-}
-
-// Answered says that a watch was created or refused.
-func (s *Streams) Answered(number int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.number != number {
-		return
-	}
-	s.asked--
-	s.unanswered = time.Time{}
-	if s.asked > 0 {
-		s.unanswered = time.Now()
-	}
-}
-
-// Unanswered says that a watch was not answered within limit, or while its caller waited. The stream is left if it
-// has answered none for that long, or for a second. It is not left if it is only slow, since thousands of watches
-// have come at once. Callers that give up early find a silent stream together.
-func (s *Streams) Unanswered(number int64, limit time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.number != number {
-		return
-	}
-	s.asked--
-	if time.Since(s.unanswered) >= min(limit, silentFor) && !s.unanswered.IsZero() {
-		s.leave(number)
-	}
-}
-
-// keepStream keeps the given stream open while no watch uses it, until the session ends or leaves it:
-// the client of a user with a password authenticates for every stream that it opens. For that there
-// is a watch that never tells anything, on key, which the user may read.
-func (l *Link) keepStream(stream int64, key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.client.Username == "" || l.ctx.Err() != nil || l.keeps {
-		return
-	}
-	ctx, end := context.WithCancel(l.ctx)
-	watchCtx, current := l.WatchContext(ctx)
-	if current != stream {
-		end()
-		return
-	}
-	l.keeps = true
-	l.running.Go(func() {
-		defer func() {
-			end()
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.keeps = false
-		}()
-		events := l.client.Watch(watchCtx, key, clientv3.WithFilterPut(), clientv3.WithFilterDelete(),
-			clientv3.WithProgressNotify()) // so that after a disconnection etcd need not look far back
-		for {
-			select {
-			case response, ok := <-events:
-				if !ok || response.Err() != nil {
-					return
-				}
-			case <-watchCtx.Done():
-				return
-			}
-		}
-	})
 }

@@ -2,10 +2,9 @@ package link
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/internal/request"
@@ -18,9 +17,12 @@ const (
 
 	// keepLimit is how many a session keeps.
 	keepLimit = 64
+
+	// openLimit is how long the watch that keeps a stream open may take to begin.
+	openLimit = 10 * time.Second
 )
 
-// Watch is a watch on behalf of a session, for one goroutine, which stops or keeps it.
+// Watch is a watch for one goroutine, which stops or keeps it.
 type Watch struct {
 	// Events is closed when the watch cannot go on. If the network is silent, it may stay open although
 	// the session has ended or the stream was left: then Ended is closed.
@@ -37,68 +39,46 @@ type Watch struct {
 	// nothing has been heard of it just now, as of a new one.
 	Kept bool
 
-	link  *Link
-	name  string
-	stop  context.CancelFunc
-	since time.Time // when it was kept
+	header *etcdserverpb.ResponseHeader // of the confirmation
+	stop   context.CancelFunc
+
+	link   *Link // nil if the watch cannot be kept
+	name   string
+	expiry *time.Timer // runs while it is kept
 }
 
-// Watch watches key from now on. It returns when the watch stands, one round trip, or at once one
-// of the same name that has been kept. Names are the caller's; an empty one is not kept.
+// Watch watches key from now on, until the session ends. It returns when the watch stands, one round trip, or at once
+// one of the same name that has been kept. Names are the caller's; an empty one is not kept.
 //
 // An error says that ctx, the session or limit ended before, or what etcd said; later watches use
-// another stream. Once the watch stands, ctx does not matter any more, and nothing that it carries
-// travels: all watches of a session share a stream. Safe for concurrent use.
+// another stream. Once the watch stands, ctx does not matter any more. Safe for concurrent use.
 func (l *Link) Watch(ctx context.Context, limit time.Duration, name, key string, options ...clientv3.OpOption) (*Watch, error) {
 	request.NeedContext(ctx)
 	if l.ctx.Err() != nil {
 		return nil, context.Cause(l.ctx)
 	}
-	if name != "" {
-		if w := l.takeKept(name); w != nil {
-			return w, nil
-		}
-	}
-	base, stop := context.WithCancel(l.ctx)
-	w := &Watch{link: l, name: name, stop: stop}
-	base, w.Stream = l.WatchContext(base)
-	w.Ended = base.Done()
-	l.Asked(w.Stream)
-	// Watch itself blocks until the watch stands, so what bounds it must be able to end its context.
-	given := context.AfterFunc(ctx, stop)
-	tooLong := time.AfterFunc(limit, stop)
-	w.Events = l.client.Watch(base, key, append(slices.Clip(options), clientv3.WithCreatedNotify())...)
-	created, ok := <-w.Events
-	inTime := tooLong.Stop()
-	err := created.Err()
-	switch {
-	case !ok:
-		l.Unanswered(w.Stream, limit)
-	case err != nil:
-		l.Answered(w.Stream)
-		// It may be the stream's fault: it keeps the token that it was opened with, and carries no new watches
-		// when that has expired.
-		l.LeaveStream(w.Stream)
-	default:
-		l.Answered(w.Stream)
-		err = l.Observe(created.Header)
-	}
-	stands := inTime && ok && err == nil
-	if given() && stands && l.ctx.Err() == nil {
-		w.From = created.Header.Revision
-		l.keepStream(w.Stream, key)
+	if w := l.takeKept(name); w != nil {
 		return w, nil
 	}
-	stop()
+	until, stop := context.WithCancel(l.ctx)
+	given := context.AfterFunc(ctx, stop)
+	w, err := l.Open(until, l.client, limit, key, options...)
+	if err == nil {
+		err = l.Observe(w.header)
+	}
+	stands := given() && err == nil
 	switch {
 	case l.ctx.Err() != nil:
-		return nil, context.Cause(l.ctx)
+		err = context.Cause(l.ctx)
+	case stands:
+		w.link, w.name, w.stop = l, name, stop
+		l.keepStream(key)
+		return w, nil
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case !inTime:
-		return nil, errors.New("the watch was not created in time")
+		err = ctx.Err()
 	}
-	return nil, errors.Join(errors.New("the watch was not created"), err)
+	stop()
+	return nil, err
 }
 
 // Stop ends the watch: one message to etcd.
@@ -109,60 +89,78 @@ func (w *Watch) Stop() { w.stop() }
 //
 // Waiters that take turns at a lock wait for the same keys again and again. To end a watch and begin the next costs a
 // client and etcd about as much as a write; more if there is no other watch, since the stream ends
-// with its last one. A session keeps the latest 64.
+// with its last one. A session keeps up to 64, one of each name.
 func (w *Watch) Keep(until int64) {
-	w.From, w.since, w.Kept = max(w.From, until), time.Now(), true
 	l := w.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w.name == "" || l.ctx.Err() != nil {
+	if w.name == "" || l.ctx.Err() != nil || l.kept[w.name] != nil || len(l.kept) == keepLimit {
 		w.stop()
 		return
 	}
-	if len(l.kept) == keepLimit {
-		l.kept[0].stop()
-		l.kept = slices.Delete(l.kept, 0, 1)
-	}
-	if l.kept = append(l.kept, w); len(l.kept) > 1 {
-		return
-	}
-	if l.expiry == nil {
-		l.expiry = time.AfterFunc(keepFor, l.dropKept)
-	} else {
-		l.expiry.Reset(keepFor)
-	}
+	w.From, w.Kept = max(w.From, until), true
+	l.kept[w.name] = w
+	w.expiry = time.AfterFunc(keepFor, func() {
+		if l.drop(w) {
+			w.stop()
+		}
+	})
 }
 
 // takeKept returns a watch that has been kept under name, or nil.
 func (l *Link) takeKept(name string) *Watch {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.IndexFunc(l.kept, func(w *Watch) bool { return w.name == name })
-	if i < 0 {
+	w := l.kept[name]
+	l.mu.Unlock()
+	if w == nil || !l.drop(w) {
 		return nil
 	}
-	w := l.kept[i]
-	l.kept = slices.Delete(l.kept, i, i+1)
-	if l.left(w.Stream) {
+	if w.expiry.Stop(); l.left(w.Stream) {
 		w.stop()
 		return nil
 	}
 	return w
 }
 
-// dropKept ends those that nobody wanted in time.
-func (l *Link) dropKept() {
+// drop takes w out of those that are kept, and reports whether it was among them.
+
+func (l *Link) drop(w *Watch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	l.kept = slices.DeleteFunc(l.kept, func(w *Watch) bool {
-		old := now.Sub(w.since) >= keepFor
-		if old {
-			w.stop()
-		}
-		return old
-	})
-	if len(l.kept) > 0 {
-		l.expiry.Reset(l.kept[0].since.Add(keepFor).Sub(now))
+	if l.kept[w.name] != w {
+		return false
 	}
+	delete(l.kept, w.name)
+	return true
+}
+
+// keepStream keeps the current stream open while no other watch uses it, until the session ends or leaves it:
+// the client of a user with a password authenticates for every stream that it opens. For that there
+// is a watch that never tells anything, on key, which the user may read.
+func (l *Link) keepStream(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client.Username == "" || l.keeps {
+		return
+	}
+	l.keeps = l.spawn(func(ctx context.Context) {
+		defer func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.keeps = false
+		}()
+		w, err := l.Open(ctx, l.client, openLimit, key, clientv3.WithFilterPut(), clientv3.WithFilterDelete(),
+			clientv3.WithProgressNotify()) // so that after a disconnection etcd need not look far back
+		if err != nil {
+			return
+		}
+		defer w.Stop()
+		for ok := true; ok; {
+			select {
+			case _, ok = <-w.Events:
+			case <-w.Ended:
+				ok = false
+			}
+		}
+	})
 }

@@ -161,10 +161,10 @@ func TestWatchesThatAreNotKept(t *testing.T) {
 		for _, w := range kept {
 			w.Keep(0)
 		}
-		ended(kept[0])
-		ended(kept[1])
-		w := watch(t, s, "k2", "k")
-		require.Equal(t, kept[2].Events, w.Events)
+		ended(kept[64])
+		ended(kept[65])
+		w := watch(t, s, "k63", "k")
+		require.Equal(t, kept[63].Events, w.Events)
 		w.Stop()
 	})
 	t.Run("at the end of the session", func(t *testing.T) {
