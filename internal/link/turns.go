@@ -57,7 +57,7 @@ func Gather[T any](ctx context.Context, l *Link, key string, ask func(ctx contex
 	return g.answer.(T), nil
 }
 
-// gather returns the gathering of all callers that come now. The first caller starts it.
+// gather returns the gathering of all callers that come before its turn. The first caller starts it.
 func (l *Link) gather(key string, ask func(context.Context, int) (any, error)) *gathering {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,33 +66,25 @@ func (l *Link) gather(key string, ask func(context.Context, int) (any, error)) *
 		g = &gathering{answered: make(chan struct{})}
 		l.gatherings[key] = g
 		l.spawn(func(ctx context.Context) { // or else the session has ended, and the callers see that
-			defer l.endGathering(key, g)
 			if before != nil {
 				<-before.answered
 			}
 			g.err = l.InTurn(ctx, func() (err error) {
-				g.answer, err = ask(ctx, l.beginGathering(g))
+				l.mu.Lock()
+				g.asked = true
+				callers := g.callers
+				l.mu.Unlock()
+				g.answer, err = ask(ctx, callers)
 				return err
 			})
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if l.gatherings[key] == g {
+				delete(l.gatherings, key)
+			}
+			close(g.answered)
 		})
 	}
 	g.callers++
 	return g
-}
-
-// beginGathering lets later callers start another gathering, and returns how many callers g has.
-func (l *Link) beginGathering(g *gathering) (callers int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	g.asked = true
-	return g.callers
-}
-
-func (l *Link) endGathering(key string, g *gathering) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gatherings[key] == g {
-		delete(l.gatherings, key)
-	}
-	close(g.answered)
 }
