@@ -39,33 +39,27 @@ const (
 	overdue = 100 * time.Millisecond
 )
 
+// Sender makes a request of conditions and what is to be done if they hold, and otherwise.
+type Sender func(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error)
+
 // Queue collects transactions while others are in flight. It is safe for concurrent use.
 type Queue struct {
 	ctx       context.Context
-	send      func(context.Context, []clientv3.Cmp, []clientv3.Op, []clientv3.Op) (*clientv3.TxnResponse, error)
+	send      Sender
 	start     func(f func(context.Context)) (started bool)
 	abandoned func(n int)
 
 	mu       sync.Mutex
 	waiting  []*pending
-	inFlight []*sending  // the oldest first, without those that are overdue
-	carried  int         // transactions in them
-	limit    int         // of transactions in a request; less than usual where etcd allows less
-	timer    *time.Timer // runs while anything waits
+	inFlight int // requests, without those that are overdue
+	carried  int // transactions in them
+	limit    int // of transactions in a request; less than usual where etcd allows less
 }
 
-// New returns an empty queue. Nothing is sent when ctx has ended. Send makes a request of conditions and what is
-// to be done if they hold, and otherwise. Start runs a function in a goroutine, unless ctx has ended. Abandoned adds
-// to the number of attempts in flight that their callers have given up.
-func New(
-	ctx context.Context,
-	send func(context.Context, []clientv3.Cmp, []clientv3.Op, []clientv3.Op) (*clientv3.TxnResponse, error),
-	start func(f func(context.Context)) (started bool),
-	abandoned func(n int),
-) *Queue {
-	q := &Queue{ctx: ctx, send: send, start: start, abandoned: abandoned, limit: carryLimit}
-	q.timer = time.AfterFunc(overdue, func() { q.flush(true) })
-	return q
+// New returns an empty queue. Nothing is sent when ctx has ended. Start runs a function in a goroutine, unless ctx has
+// ended. Abandoned adds to the number of attempts in flight that their callers have given up.
+func New(ctx context.Context, send Sender, start func(f func(context.Context)) (started bool), abandoned func(n int)) *Queue {
+	return &Queue{ctx: ctx, send: send, start: start, abandoned: abandoned, limit: carryLimit}
 }
 
 // pending is one attempt at a transaction: it waits to be sent, or is in flight.
@@ -77,10 +71,11 @@ type pending struct {
 	abandoned bool // by its caller; guarded by the queue's mu
 }
 
-// sending is a request in flight.
+// sending is a request that counts as in flight until it is settled.
 type sending struct {
-	sent  time.Time
-	carry []*pending
+	carry   []*pending
+	overdue *time.Timer // settles it
+	settled bool
 }
 
 // Outcome is what has become of an attempt.
@@ -106,12 +101,9 @@ func (q *Queue) Do(ctx context.Context, t Transaction, alone bool, limit time.Du
 	p := &pending{Transaction: t}
 	r, waits := q.enqueue(p, alone)
 	if !waits {
-		o := q.sendAlone(ctx, p, limit)
-		q.answered(r)
-		q.flush(false)
-		return o
+		defer q.settle(r)
+		return q.sendAlone(ctx, p, limit)
 	}
-	q.flush(false)
 	o := q.wait(ctx, p)
 	if !o.refused {
 		return o
@@ -138,35 +130,30 @@ func (q *Queue) enqueue(p *pending, alone bool) (r *sending, waits bool) {
 	if alone || !shareable || p.folder != "" && slices.ContainsFunc(q.waiting, sameFolder) {
 		return nil, false
 	}
-	q.dropOverdue()
 	if q.carried < AloneLimit && len(q.waiting) == 0 {
 		return q.begin([]*pending{p}), false
 	}
 	p.done = make(chan struct{})
-	if q.waiting = append(q.waiting, p); len(q.waiting) == 1 {
-		q.timer.Reset(overdue)
-	}
+	q.waiting = append(q.waiting, p)
+	q.flush()
 	return nil, true
 }
 
-// flush sends requests for as long as it is time for one. Late says that nothing is to wait any longer.
-func (q *Queue) flush(late bool) {
-	for r := q.next(late); r != nil; r = q.next(false) {
+// flush sends requests for as long as it is time for one: when nothing is in flight, or as many
+// wait as are in flight, so that the requests take turns and none is nearly empty. The caller has locked mu.
+func (q *Queue) flush() {
+	for len(q.waiting) > 0 && q.ctx.Err() == nil {
+		n := min(len(q.waiting), q.limit)
+		if q.inFlight > 0 && (q.inFlight >= requestLimit || n < q.limit && n < q.carried) {
+			return
+		}
+		r := q.begin(q.next(n))
 		q.start(func(context.Context) { q.sendShared(r) }) // or else the context has ended, and with it the callers' waits
 	}
 }
 
-// next takes the transactions of the next request if it is time for it: when nothing is in flight, or as many
-// wait as are in flight, so that the requests take turns and none is nearly empty.
-func (q *Queue) next(late bool) *sending {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.dropOverdue()
-	n := min(len(q.waiting), q.limit)
-	worthIt := len(q.inFlight) == 0 || len(q.inFlight) < requestLimit && (n == q.limit || n >= q.carried)
-	if n == 0 || !late && !worthIt || q.ctx.Err() != nil {
-		return nil
-	}
+// next takes the first n transactions that wait, fewer if they are large.
+func (q *Queue) next(n int) (carry []*pending) {
 	bytes, operations := 0, 0
 	for i, p := range q.waiting[:n] {
 		bytes, operations = bytes+p.bytes(), operations+p.operations()
@@ -175,41 +162,35 @@ func (q *Queue) next(late bool) *sending {
 			break
 		}
 	}
-	carry := slices.Clone(q.waiting[:n])
-	if q.waiting = slices.Delete(q.waiting, 0, n); len(q.waiting) > 0 {
-		q.timer.Reset(overdue)
-	} else {
-		q.timer.Stop()
-	}
+	carry = slices.Clone(q.waiting[:n])
+	q.waiting = slices.Delete(q.waiting, 0, n)
 	// A transaction that creates a key may read the line, so it comes after those that remove keys.
 	slices.SortStableFunc(carry, func(a, b *pending) int { return min(len(a.folder), 1) - min(len(b.folder), 1) })
-	return q.begin(carry)
+	return carry
 }
 
-// begin counts a request as in flight.
+// begin counts a request as in flight, until it is settled: answered, or overdue. The caller has locked mu.
 func (q *Queue) begin(carry []*pending) *sending {
-	r := &sending{sent: time.Now(), carry: carry}
-	q.inFlight = append(q.inFlight, r)
+	r := &sending{carry: carry}
+	r.overdue = time.AfterFunc(overdue, func() { q.settle(r) })
+	q.inFlight++
 	q.carried += len(carry)
 	return r
 }
 
-// drop stops counting r, if it does count.
-func (q *Queue) drop(r *sending) {
-	if i := slices.Index(q.inFlight, r); i >= 0 {
-		q.carried -= len(r.carry)
-		q.inFlight = slices.Delete(q.inFlight, i, i+1)
+// settle stops counting r, if it does count, and sends what waits for that.
+func (q *Queue) settle(r *sending) {
+	if r == nil {
+		return
 	}
-}
-
-func (q *Queue) dropOverdue() {
-	for len(q.inFlight) > 0 && time.Since(q.inFlight[0].sent) >= overdue {
-		q.drop(q.inFlight[0])
-	}
-}
-
-func (q *Queue) answered(r *sending) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.drop(r)
+	if r.settled {
+		return
+	}
+	r.overdue.Stop()
+	r.settled = true
+	q.inFlight--
+	q.carried -= len(r.carry)
+	q.flush()
 }

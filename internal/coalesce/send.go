@@ -34,7 +34,6 @@ func (q *Queue) sendShared(r *sending) {
 		each, err = q.sendAll(ctx, r.carry)
 		return err
 	})
-	q.answered(r)
 	refused := len(r.carry) > 1 && request.Refused(err)
 	if refused && (request.IsAnswer(err, rpctypes.ErrTooManyOps) || request.IsAnswer(err, rpctypes.ErrRequestTooLarge)) {
 		q.mu.Lock()
@@ -50,7 +49,7 @@ func (q *Queue) sendShared(r *sending) {
 		}
 		q.deliver(p, o)
 	}
-	q.flush(false)
+	q.settle(r)
 }
 
 // sendAll makes one request, and a second if one of the transactions does not succeed.
