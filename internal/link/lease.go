@@ -21,33 +21,19 @@ const longRevocation = 16 * time.Second
 // here: an attempt whose answer was lost is found again, and if the outcome remains unknown, the lease is
 // revoked in the background. Safe for concurrent use.
 func (l *Link) GrantLease(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
-	id := clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64))
-	unanswered := false
-	err := l.Call(ctx, func(ctx context.Context) (err error) {
-		id, err = l.grant(ctx, id, seconds)
-		if unanswered && request.IsAnswer(err, rpctypes.ErrLeaseExist) {
-			return nil
+	id := 1 + rand.Int64N(math.MaxInt64)
+	err := l.Call(ctx, func(ctx context.Context) error {
+		_, err := etcdserverpb.NewLeaseClient(l.client.ActiveConnection()).LeaseGrant(ctx,
+			&etcdserverpb.LeaseGrantRequest{TTL: seconds, ID: id}, grpc.WaitForReady(true))
+		if err = clientv3.ContextError(ctx, err); request.IsAnswer(err, rpctypes.ErrLeaseExist) {
+			return nil // from an attempt that was not answered
 		}
-		unanswered = unanswered || request.Doubtful(err)
 		return err
 	})
 	if request.Doubtful(err) {
-		l.RevokeLease(id)
+		l.RevokeLease(clientv3.LeaseID(id))
 	}
-	return id, err
-}
-
-func (l *Link) grant(ctx context.Context, id clientv3.LeaseID, seconds int64) (clientv3.LeaseID, error) {
-	if conn := l.client.ActiveConnection(); conn != nil {
-		_, err := etcdserverpb.NewLeaseClient(conn).LeaseGrant(ctx,
-			&etcdserverpb.LeaseGrantRequest{TTL: seconds, ID: int64(id)}, grpc.WaitForReady(true))
-		return id, clientv3.ContextError(ctx, err)
-	}
-	granted, err := l.client.Grant(ctx, seconds) // a client made by hand; its method chooses the ID
-	if err != nil {
-		return id, err
-	}
-	return granted.ID, nil
+	return clientv3.LeaseID(id), err
 }
 
 // RevokeLease revokes a lease of [Link.GrantLease] in the background, without blocking. That the lease is unknown

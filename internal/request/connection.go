@@ -17,6 +17,22 @@ import (
 // probeTimeout bounds a request that does not leave the process, unless the connection recovers just then.
 const probeTimeout = 100 * time.Millisecond
 
+// ErrClientClosed is what [CheckClient] returns.
+var ErrClientClosed = errors.New("the client was closed")
+
+// CheckClient returns an error that says so if c was closed, and nil otherwise. It makes no request.
+// No request of a closed client will ever be answered. Safe for concurrent use.
+func CheckClient(c *clientv3.Client) error {
+	conn := c.ActiveConnection()
+	switch {
+	case conn != nil && conn.GetState() != connectivity.Shutdown:
+		return nil
+	case conn == nil && (c.Ctx() == nil || c.Ctx().Err() == nil): // a client made by hand
+		return nil
+	}
+	return ErrClientClosed
+}
+
 // explained is an error that says what is wrong with the connection.
 type explained struct {
 	error
