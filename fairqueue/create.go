@@ -33,7 +33,7 @@ func create(ctx context.Context, parts []*part, more []clientv3.Op) (answer *cli
 	for {
 		epoch := parts[0].epoch
 		before, checked := epoch.Now(), epoch.Checked()
-		creation.Epoch = epoch
+		creation.Epoch = epoch.Condition
 		answer, doubts, err := s.Link().Commit(ctx, creation)
 		if request.IsInFlight(err) { // from now on createdLate takes care of the parts
 			return nil, 0, err

@@ -13,11 +13,13 @@ type Transaction struct {
 	If         []clientv3.Cmp
 	Then, Else []clientv3.Op
 
-	// Epoch is a further condition, which transactions in the same request may have in common.
-	Epoch Epoch
+	// Epoch, if not nil, returns a further condition for an attempt that begins. Transactions in the same request
+	// may have it in common.
+	Epoch func() Epoch
 
-	// Late, if not nil, gets the outcome of a request in flight that the caller has given up. It is not called after
-	// the end of the session, and must not block.
+	// Late, if not nil, gets the outcome, once, if the caller's context ends while a shared request is in flight. Then
+	// the caller's error satisfies [request.IsInFlight], and all earlier attempts have been answered. Late may be
+	// called before the caller has its error. It is not called after the end of the session, and must not block.
 	Late func(answer *clientv3.TxnResponse, err error)
 }
 
@@ -27,19 +29,19 @@ type Epoch struct {
 	Revision int64
 }
 
-// conditions of t, that of its epoch included.
-func (t Transaction) conditions() []clientv3.Cmp {
-	if t.Epoch.Key == "" {
-		return t.If
+// conditions of p, that of its epoch included.
+func (p *pending) conditions() []clientv3.Cmp {
+	if p.epoch.Key == "" {
+		return p.If
 	}
-	return append(slices.Clip(t.If), clientv3.Compare(clientv3.ModRevision(t.Epoch.Key), "=", t.Epoch.Revision))
+	return append(slices.Clip(p.If), clientv3.Compare(clientv3.ModRevision(p.epoch.Key), "=", p.epoch.Revision))
 }
 
-// folder returns that of the key which t creates, if it does, and whether t can share a request: it writes one key,
-// has no Else, and is not large.
-func (t Transaction) folder(limit int) (folder string, shareable bool) {
+// classify finds the folder of the key which p creates, if it does, and whether p can share a request: it writes one
+// key, has no Else, and is not large.
+func (p *pending) classify(limit int) (folder string, shareable bool) {
 	writes := 0
-	for _, op := range t.Then {
+	for _, op := range p.Then {
 		if op.IsPut() {
 			key := string(op.KeyBytes())
 			folder = key[:max(strings.LastIndex(key, "/"), 0)] + "/"
@@ -48,11 +50,11 @@ func (t Transaction) folder(limit int) (folder string, shareable bool) {
 			writes++
 		}
 	}
-	return folder, writes == 1 && len(t.Else) == 0 && t.operations() <= limit && t.bytes() <= bytesLimit
+	return folder, writes == 1 && len(p.Else) == 0 && p.operations() <= limit && p.bytes() <= bytesLimit
 }
 
 // operations is how many etcd counts, at worst: comparisons or operations, along the path to each nested transaction.
-func (t Transaction) operations() int { return operations(len(t.conditions()), t.Then) }
+func (p *pending) operations() int { return operations(len(p.conditions()), p.Then) }
 
 func operations(conditions int, then []clientv3.Op) int {
 	deepest := 0
@@ -65,9 +67,9 @@ func operations(conditions int, then []clientv3.Op) int {
 	return max(conditions, len(then)) + deepest
 }
 
-// bytes is about how large the request for t is.
-func (t Transaction) bytes() (n int) {
-	for _, op := range t.Then {
+// bytes is about how large the request for p is.
+func (p *pending) bytes() (n int) {
+	for _, op := range p.Then {
 		n += len(op.KeyBytes()) + len(op.RangeBytes()) + len(op.ValueBytes())
 	}
 	return n
@@ -82,10 +84,10 @@ func combine(carry []*pending, nested bool) (conditions []clientv3.Cmp, all []cl
 		case nested:
 			all = append(all, clientv3.OpTxn(p.conditions(), p.Then, nil))
 			continue
-		case slices.Contains(epochs, p.Epoch):
+		case slices.Contains(epochs, p.epoch):
 			conditions = append(conditions, p.If...)
 		default:
-			epochs = append(epochs, p.Epoch)
+			epochs = append(epochs, p.epoch)
 			conditions = append(conditions, p.conditions()...)
 		}
 		all = append(all, p.Then...)

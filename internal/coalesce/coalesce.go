@@ -39,7 +39,7 @@ const (
 	overdue = 100 * time.Millisecond
 )
 
-// Sender makes a request of conditions and what is to be done if they hold, and otherwise.
+// Sender makes one request of conditions and what is to be done if they hold, and otherwise.
 type Sender func(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error)
 
 // Queue collects transactions while others are in flight. It is safe for concurrent use.
@@ -65,6 +65,7 @@ func New(ctx context.Context, send Sender, start func(f func(context.Context)) (
 // pending is one attempt at a transaction: it waits to be sent, or is in flight.
 type pending struct {
 	Transaction
+	epoch     Epoch         // in which it began
 	folder    string        // of the key that it creates
 	done      chan struct{} // closed when the outcome is there
 	outcome   Outcome
@@ -99,6 +100,9 @@ func (q *Queue) Do(ctx context.Context, t Transaction, alone bool, limit time.Du
 		return Outcome{Err: request.Unsent(err)}
 	}
 	p := &pending{Transaction: t}
+	if t.Epoch != nil {
+		p.epoch = t.Epoch()
+	}
 	r, waits := q.enqueue(p, alone)
 	if !waits {
 		defer q.settle(r)
@@ -125,7 +129,7 @@ func (q *Queue) enqueue(p *pending, alone bool) (r *sending, waits bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var shareable bool
-	p.folder, shareable = p.Transaction.folder(q.limit)
+	p.folder, shareable = p.classify(q.limit)
 	sameFolder := func(other *pending) bool { return other.folder == p.folder }
 	if alone || !shareable || p.folder != "" && slices.ContainsFunc(q.waiting, sameFolder) {
 		return nil, false

@@ -11,20 +11,8 @@ import (
 	"github.com/etcdlock/locks/internal/request"
 )
 
-// Transaction is what one caller asks of etcd. A transaction without Else is expected to succeed.
-type Transaction struct {
-	If         []clientv3.Cmp
-	Then, Else []clientv3.Op
-
-	// Epoch, if not nil, is a further condition: an attempt takes effect only in the epoch in which it
-	// began.
-	Epoch *Epoch
-
-	// Late gets the outcome, once, if the caller's context ends while a shared request is in flight. Then the error of
-	// Commit satisfies [request.IsInFlight], and all earlier attempts have been answered. Late may be called before
-	// Commit returns. It is not called after the end of the session, and must not block.
-	Late func(answer *clientv3.TxnResponse, err error)
-}
+// Transaction is what one caller asks of etcd.
+type Transaction = coalesce.Transaction
 
 // Commit is [Link.Call] for t, which must be repeatable and must not be changed afterwards. The first attempt may
 // share a request with other transactions of the session, but not with one that creates a key in the same
@@ -37,8 +25,7 @@ type Transaction struct {
 func (l *Link) Commit(ctx context.Context, t Transaction) (answer *clientv3.TxnResponse, doubts int, err error) {
 	request.NeedContext(ctx)
 	err = l.call(ctx, func(limit time.Duration) (timedOut bool, err error) {
-		attempt := coalesce.Transaction{If: t.If, Then: t.Then, Else: t.Else, Epoch: t.Epoch.condition(), Late: t.Late}
-		o := l.queue.Do(ctx, attempt, doubts > 0, limit)
+		o := l.queue.Do(ctx, t, doubts > 0, limit)
 		answer, doubts = o.Answer, doubts+o.Unanswered
 		return o.TimedOut, o.Err
 	})

@@ -146,7 +146,7 @@ func TestTransactionsThatWaitShareARequestAndHaveTheirOwnAnswers(t *testing.T) {
 		s := open(t, f)
 		all := reading(f, s, "a", 4, 2)
 		for i := range all {
-			all[i].Epoch = s.Link().Epoch("e")
+			all[i].Epoch = s.Link().Epoch("e").Condition
 		}
 		results, sent := together(f, s, all...)
 		requireAnswered(t, results, 20*time.Millisecond)

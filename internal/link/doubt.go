@@ -44,7 +44,7 @@ func (e *Epoch) Doubt(key string, free func()) {
 	if e.resolving {
 		e.wakeUp()
 	} else {
-		e.resolving = l.spawn(e.resolve)
+		e.resolving = l.start(e.resolve)
 	}
 }
 

@@ -63,9 +63,9 @@ func (l *Link) Epoch(keys ...string) *Epoch {
 // Checked reports whether transactions carry the epoch's condition: it is not denied.
 func (e *Epoch) Checked() bool { return !e.denied.Load() }
 
-// condition is that no later epoch than the current one has begun.
-func (e *Epoch) condition() coalesce.Epoch {
-	if e == nil || !e.Checked() {
+// Condition is that no later epoch than the current one has begun. There is none if e is denied.
+func (e *Epoch) Condition() coalesce.Epoch {
+	if !e.Checked() {
 		return coalesce.Epoch{}
 	}
 	return coalesce.Epoch{Key: e.key, Revision: e.revision.Load()}

@@ -27,7 +27,7 @@ func creation(s *session.Session, key string) link.Transaction {
 	return link.Transaction{
 		If:    []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
 		Then:  []clientv3.Op{clientv3.OpPut(key, "", clientv3.WithLease(s.Lease()))},
-		Epoch: s.Link().Epoch(epochKey),
+		Epoch: s.Link().Epoch(epochKey).Condition,
 	}
 }
 

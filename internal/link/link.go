@@ -55,6 +55,7 @@ type Link struct {
 	logger  *slog.Logger
 
 	running sync.WaitGroup // the link's own goroutines
+	ending  sync.Mutex     // keeps goroutines from being started while Wait waits
 
 	history history
 	queue   *coalesce.Queue
@@ -93,21 +94,16 @@ func New(s Session, logger *slog.Logger) *Link {
 
 // Wait returns when the link's goroutines have ended, after the session has.
 func (l *Link) Wait() {
-	l.mu.Lock()
-	l.mu.Unlock() //nolint:staticcheck // no goroutine is started after this
+	l.ending.Lock()
+	l.ending.Unlock() //nolint:staticcheck // no goroutine is started after this
 	l.running.Wait()
 }
 
 // start runs f in a goroutine that Wait waits for, unless the session is over. Its
 // context ends with the session.
 func (l *Link) start(f func(context.Context)) (started bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.spawn(f)
-}
-
-// spawn is start for a caller that has locked mu.
-func (l *Link) spawn(f func(context.Context)) (started bool) {
+	l.ending.Lock()
+	defer l.ending.Unlock()
 	if l.ctx.Err() != nil {
 		return false
 	}

@@ -143,7 +143,7 @@ func (l *Link) keepStream(key string) {
 	if l.client.Username == "" || l.keeps {
 		return
 	}
-	l.keeps = l.spawn(func(ctx context.Context) {
+	l.keeps = l.start(func(ctx context.Context) {
 		defer func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
