@@ -27,6 +27,7 @@ var layers = map[string][]string{
 	"fairqueue":         {"internal/request", "internal/coalesce", "internal/link", "session"},
 	"etcdlock":          {"internal/request", "internal/coalesce", "internal/link", "session", "fairqueue"},
 	"concurrency":       {"session", "etcdlock"},
+	"sqlfence":          {"etcdlock"},
 }
 
 // allowed is what the layers may import besides the standard library: whatever
