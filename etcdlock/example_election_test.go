@@ -98,7 +98,7 @@ func ExampleTerm_Transfer() {
 	next := make(chan *etcdlock.Term)
 	go func() { next <- must(election.Campaign(ctx, "node-2")) }()
 	for errors.Is(term.Transfer(ctx, "node-2"), etcdlock.ErrNotWaiting) {
-		time.Sleep(time.Millisecond) // it is not in line yet
+		continue // until it is in line
 	}
 	second := <-next
 	fmt.Println(second.Err(), "|", term.Err())
