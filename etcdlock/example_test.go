@@ -175,14 +175,19 @@ func ExampleHold_Guards() {
 // A store that is not etcd keeps a Fence next to the data.
 func ExampleFence() {
 	var fence etcdlock.Fence
-	write := func(token etcdlock.Token) error { return fence.Admit(token) }
+	stock := 3
+	write := func(token etcdlock.Token) error {
+		return fence.Do(token, func() error { stock--; return nil })
+	}
 	fmt.Println(write(7))
 	fmt.Println(write(9)) // the next owner
 	fmt.Println(write(7)) // the old one wakes up
+	fmt.Println(stock, fence.Admit(9))
 	// Output:
 	// <nil>
 	// <nil>
 	// etcdlock: stale token: 7, and 9 has been admitted
+	// 1 <nil>
 }
 
 // Which call on which lock has failed, and why?
