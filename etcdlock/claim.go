@@ -69,7 +69,7 @@ func (c *ticketClaim) untilLost() {
 // gone leaves a single key to Unlock. Of several, the keys that are left would keep others waiting
 // until then, so they are given up at once.
 func (c *ticketClaim) gone(err error) {
-	c.hold.end(err)
+	_ = c.hold.end(err)
 	if len(c.Guards()) > 1 {
 		c.Abandon()
 	}

@@ -70,12 +70,13 @@ func (h *Hold) Done() <-chan struct{} { return h.Context().Done() }
 // deadline with the clock, so it is right even after the process was suspended. No request is made.
 func (h *Hold) Err() error {
 	h.bound()
-	if h.ended() == nil {
-		if err := h.outer.Err(); err != nil {
-			h.end(err)
-		}
+	if reason := h.ended(); reason != nil {
+		return reason
 	}
-	return h.ended()
+	if err := h.outer.Err(); err != nil {
+		return h.end(err)
+	}
+	return nil
 }
 
 // Context returns a context that ends when the hold does, with Err as its cause. It has the values
@@ -96,18 +97,18 @@ func (h *Hold) Context() context.Context {
 	return h.ctx
 }
 
-// end ends the hold. The first reason counts.
-func (h *Hold) end(reason error) {
+// end ends the hold, and returns the reason. The first one counts.
+func (h *Hold) end(reason error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.reason != nil {
-		return
+	if h.reason == nil {
+		h.reason = reason
+		if h.ctx != nil {
+			h.detach()
+			h.cancel(reason)
+		}
 	}
-	h.reason = reason
-	if h.ctx != nil {
-		h.detach()
-		h.cancel(reason)
-	}
+	return h.reason
 }
 
 // ended returns the reason of the end, as far as it has been noticed, or nil.
@@ -183,8 +184,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 		return nil
 	}
 	_ = h.Err() // notices a loss
-	h.end(ErrUnlocked)
-	lost := h.ended()
+	lost := h.end(ErrUnlocked)
 	if errors.Is(lost, ErrUnlocked) { // or a term that was transferred has ended with that
 		lost = nil
 	}

@@ -60,6 +60,7 @@ func (l *line) takeKept(ctx context.Context) *ownership {
 	if o == nil {
 		return nil
 	}
+	// Not with mu held: a loss that is noticed here is logged, and the reader of the log may ask the hold.
 	there := o.confirm(ctx, false) && o.base.Err() == nil
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +82,7 @@ func (o *ownership) pass(ctx context.Context) error {
 	useful, ask := l.current == o && (waiting || o.keeps()), waiting && o.spent()
 	l.mu.Unlock()
 	confirmed := useful && o.confirm(ctx, ask)
-	lost := o.base.Err() // not with mu held: it may be logged, and the reader of the log may ask the hold
+	lost := o.base.ended()
 	confirmed = confirmed && lost == nil
 	l.mu.Lock()
 	switch {

@@ -40,6 +40,9 @@ func (m *RWMutex) part() *single { return &m.single }
 
 // wouldUpgrade reports whether ctx comes from a reader's hold of what l is to take exclusively: l would wait for it.
 func (l *lock) wouldUpgrade(ctx context.Context) bool {
+	if ctx.Value(heldKey{}) == nil {
+		return false
+	}
 	for _, c := range l.covers {
 		if c.shared {
 			continue

@@ -71,10 +71,9 @@ func (t *Term) passTo(ctx context.Context, candidate string) error {
 	})
 	switch {
 	case errors.Is(err, fairqueue.ErrGone):
-		t.end(err)
-		return t.Err() // the first reason counts
+		return t.end(err)
 	case t.candidacy.Left() && t.Err() == nil:
-		t.end(ErrUnlocked) // also if the outcome is unknown
+		_ = t.end(ErrUnlocked) // also if the outcome is unknown
 	}
 	return err
 }
