@@ -128,30 +128,48 @@ func ExampleWithHooks() {
 	ctx := context.Background()
 
 	inLine, lost := make(chan struct{}, 1), make(chan struct{})
-	note := func(what, name, key string, token etcdlock.Token) {
-		fmt.Println(what, name, key != "" && token > 0) // which tell one place in line from all others
+	note := func(what string, e etcdlock.Event) {
+		// Key and Token tell one place in line from all others. The context may have a span.
+		fmt.Println(what, e.Kind, e.Name, e.Key != "" && e.Token > 0, e.Context != nil)
 	}
+	waiters, holds := 0, 0 // gauges; atomic where several goroutines lock
 	orders := etcdlock.NewMutex(src, "orders", etcdlock.WithHooks(&etcdlock.Hooks{
 		Waiting: func(w etcdlock.Waiting) {
-			note("waiting for", w.Name, w.Key, w.Token)
+			note("waiting for", w.Event)
+			waiters++
 			inLine <- struct{}{}
 		},
 		Acquired: func(a etcdlock.Acquired) {
-			note("acquired", a.Name, a.Key, a.Token)
+			note("acquired", a.Event)
 			fmt.Println("waited:", a.Waited > 0)
+			if a.Queued {
+				waiters--
+			}
+			holds++
+		},
+		Failed: func(f etcdlock.Failed) {
+			fmt.Println("failed", f.Name, f.Waited > 0, "busy:", errors.Is(f.Err, etcdlock.ErrBusy))
+			if f.Queued {
+				waiters--
+			}
 		},
 		Released: func(r etcdlock.Released) {
-			note("released", r.Name, r.Key, r.Token)
+			note("released", r.Event)
 			fmt.Println("held:", r.Held > 0, "lost:", errors.Is(r.Err, etcdlock.ErrLost))
+			if !r.AfterLost {
+				holds--
+			}
 		},
 		Lost: func(l etcdlock.Lost) {
-			note("lost", l.Name, l.Key, l.Token)
+			note("lost", l.Event)
 			fmt.Println("held:", l.Held > 0, "lost:", errors.Is(l.Err, etcdlock.ErrLost))
+			holds--
 			close(lost)
 		},
 	}))
 
 	other := must(etcdlock.NewMutex(src, "orders").Lock(ctx))
+	_, _ = orders.TryLock(ctx)
 	go func() {
 		<-inLine
 		check(other.Unlock(ctx))
@@ -162,14 +180,17 @@ func ExampleWithHooks() {
 	_ = s.Renew(ctx)
 	<-lost
 	_ = h.Unlock(ctx)
+	fmt.Println("waiters:", waiters, "holds:", holds)
 	// Output:
-	// waiting for orders true
-	// acquired orders true
+	// failed orders true busy: true
+	// waiting for mutex orders true true
+	// acquired mutex orders true true
 	// waited: true
-	// lost orders true
+	// lost mutex orders true true
 	// held: true lost: true
-	// released orders true
+	// released mutex orders true true
 	// held: true lost: true
+	// waiters: 0 holds: 0
 }
 
 func ExampleWithLogger() {
