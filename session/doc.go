@@ -14,7 +14,7 @@
 //     are called. A process that was suspended for longer than the TTL finds the
 //     loss at its first call, whether or not a timer has fired yet.
 //  3. A lost session never comes back. Done stays closed, Err stays non-nil.
-//  4. Nothing is renewed after Close has returned. If Close returned nil, and the
+//  4. No renewal is sent after Close has returned. If Close returned nil, and the
 //     session had not been lost, the lease is gone.
 //  5. Every request has its own deadline. It is repeated, on another endpoint if
 //     there is one, for as long as the caller's context and the session last.
@@ -57,18 +57,21 @@
 //
 // # Cost
 //
-// Creating a session takes one request, an idle session one per TTL/3, closing it one. A
-// session has one goroutine. Others exist while a Keeper creates a session, while a renewal is
-// in flight (about ten if no attempt is answered), and while the queues share requests or
+// Creating a session takes one request, an idle session one message per TTL/3, closing it one request. A
+// session has one goroutine, and each client with sessions has two. Others exist while a Keeper creates a session, while
+// a call renews (about ten if no attempt is answered), and while the queues share requests or
 // remove keys. All watches of a client share one stream. With a password it stays open until the
 // session ends, which takes a watch and a goroutine.
 //
 // A renewal whose answer has a lower revision than is known, as from a member that is behind,
 // costs a transaction that changes nothing: one raft entry.
 //
-// A renewal is one call on the client's connection, not through the client's Lease. So a
-// client with a password does not authenticate for it, and it keeps no stream open. etcd's
-// grpc-proxy does not answer such a call. Behind it, the client's KeepAliveOnce follows each.
+// The sessions of a client renew on one stream, as those of etcd's own client do. A client with a password
+// authenticates when the stream is opened. If a renewal is not answered there, the next attempts are calls, each on
+// the next endpoint. They use the client's token. A stream that has been of no use is opened again after a minute at the
+// earliest. That includes one that leaves a connection no room for two more streams, as a proxy's limit may. Until then
+// every renewal is a call, which costs about twice as much. etcd's grpc-proxy does not
+// answer such a call. Behind it, the client's KeepAliveOnce follows each.
 //
 // tikv/pd counts the deadline of its leases from the start of the request too
 // (pkg/election/lease.go). etcd's own client counts from the receipt of the answer, and

@@ -19,7 +19,8 @@ import (
 // logPause is the time between two log lines about the same trouble.
 const logPause = time.Second
 
-// keepAlive renews the lease until the session ends, every ttl/3. For each attempt
+// keepAlive renews the lease until the session ends, every ttl/3. The first attempt is a message on a stream, if there
+// is one, and the others are calls. For each call
 // the client's balancer takes the next endpoint: one that swallows packets costs an
 // attempt, not the session. But the balancer serves all other requests
 // of the client as well, so any attempt may meet that endpoint again. Hence the next attempt
@@ -28,15 +29,17 @@ const logPause = time.Second
 // where every answer takes long, the earliest is answered first.
 func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
+	stream := joinRenewals(s)
+	defer stream.leave(s)
 	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
 	defer timer.Stop()
-	answers := make(chan error)
 	inFlight := 0 // since the last answer
 	pause, reported := request.FirstPause, Live
 	refused := false // since the last attempt started; several failures count once for the pause
 	var warned time.Time
 	failing := false // and that has been logged
 	live := func() {
+		stream.overtaken(s)
 		s.report(&reported, Live, nil)
 		if failing {
 			s.logger.Info("lease renewals are answered again")
@@ -66,16 +69,19 @@ func (s *Session) keepAlive() {
 			}
 			inFlight++
 			timer.Reset(s.share())
+			if inFlight == 1 && stream.ask(s) {
+				continue
+			}
 			s.running.Go(func() {
 				ctx, cancel := context.WithTimeout(s.ctx, s.ttl) // later its answer would be worth nothing
 				defer cancel()
 				err := s.renew(ctx)
 				select {
-				case answers <- err:
+				case s.outcomes <- err:
 				case <-s.ctx.Done():
 				}
 			})
-		case err := <-answers:
+		case err := <-s.outcomes:
 			switch {
 			case s.ctx.Err() != nil:
 				return
@@ -83,6 +89,12 @@ func (s *Session) keepAlive() {
 				live()
 			case inFlight > 0 && s.untilRenewal() <= 0: // otherwise another attempt has been answered
 				inFlight--
+				if err == errAgain { //nolint:errorlint // it is never wrapped
+					if inFlight == 0 {
+						timer.Reset(0)
+					}
+					continue
+				}
 				failed(err)
 				timer.Reset(min(request.Jitter(pause), s.share()))
 				refused = true
@@ -120,15 +132,20 @@ func (s *Session) renew(ctx context.Context) error {
 
 	sent := s.now()
 	header, ttl, err := keepAliveOnce(ctx, s.client, s.lease)
-	if err == nil && ttl <= 0 {
-		err = rpctypes.ErrLeaseNotFound // how the server says it
+	if request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
+		return s.settle(sent, header, 0)
 	}
-	switch {
-	case request.IsAnswer(err, rpctypes.ErrLeaseNotFound):
-		s.lose(err)
+	if err != nil {
 		return err
-	case err != nil:
-		return err
+	}
+	return s.settle(sent, header, ttl)
+}
+
+// settle takes in the answer to a renewal. It returns the session's error.
+func (s *Session) settle(sent time.Duration, header *etcdserverpb.ResponseHeader, ttl int64) error {
+	if ttl <= 0 { // how the server says that the lease is unknown
+		s.lose(rpctypes.ErrLeaseNotFound)
+		return s.Err()
 	}
 	s.link.ObserveRenewal(header)
 	s.extend(sent, time.Duration(ttl)*time.Second)
@@ -178,11 +195,14 @@ func (s *Session) remaining() time.Duration {
 	return s.deadline - s.now()
 }
 
-func (s *Session) untilRenewal() time.Duration {
+// lastRenewed is when the last answered renewal was sent, by the session's clock.
+func (s *Session) lastRenewed() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.renewed + s.ttl/3 - s.now()
+	return s.renewed
 }
+
+func (s *Session) untilRenewal() time.Duration { return s.lastRenewed() + s.ttl/3 - s.now() }
 
 // guard runs when the watchdog fires: the deadline is either reached or has
 // moved on since. It does not depend on the answer to a request.

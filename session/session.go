@@ -51,6 +51,8 @@ type Session struct {
 	// right to do that. A channel, because waiting for it ends with a context.
 	closing chan bool
 
+	outcomes chan error // of renewals; of those that the stream answers, one fits
+
 	mu       sync.Mutex
 	renewed  time.Duration // when the last answered renewal was sent, by now
 	deadline time.Duration // renewed + the TTL that came back - margin

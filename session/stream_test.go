@@ -1,0 +1,131 @@
+package session_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/internal/linktest"
+	"github.com/etcdlock/locks/session"
+)
+
+// of fits the renewals of a lease, and their answers.
+func of(lease clientv3.LeaseID) embedtest.FaultOption {
+	return embedtest.When(func(message any) bool {
+		switch m := message.(type) {
+		case *etcdserverpb.LeaseKeepAliveRequest:
+			return m.ID == int64(lease)
+		case *etcdserverpb.LeaseKeepAliveResponse:
+			return m.ID == int64(lease)
+		}
+		return false
+	})
+}
+
+// awaitLater waits until the session's deadline has moved on by n renewals.
+func awaitLater(t *testing.T, s *session.Session, n int) {
+	t.Helper()
+	start := s.Deadline()
+	until(t, func() bool { return s.Err() != nil || s.Deadline().Sub(start) > time.Duration(n)*s.TTL()/3-s.TTL()/6 })
+	require.NoError(t, s.Err())
+}
+
+func TestSessionsOfAClientRenewOnOneStream(t *testing.T) {
+	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
+		c := startEtcd(t, options...)
+		client := c.Client(t)
+		sessions := []*session.Session{}
+		for range 10 {
+			sessions = append(sessions, create(t, client, session.WithTTL(time.Second)))
+		}
+		awaitLater(t, sessions[0], 2)
+		opened := c.StreamsOpened("LeaseKeepAlive")
+		for _, s := range sessions {
+			awaitLater(t, s, 2)
+		}
+		require.Equal(t, opened, c.StreamsOpened("LeaseKeepAlive"))
+		require.EqualValues(t, 1, c.OpenStreams("LeaseKeepAlive"))
+		for _, s := range sessions {
+			require.EqualValues(t, 1, c.OpenStreams("LeaseKeepAlive"))
+			require.NoError(t, s.Close(t.Context()))
+		}
+		until(t, func() bool { return c.OpenStreams("LeaseKeepAlive") == 0 })
+	})
+}
+
+// A stream for watches and one for requests is what every session needs.
+func TestTwoStreamsOfAConnectionAreEnough(t *testing.T) {
+	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
+		c := startEtcd(t, append(options, embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxConcurrentStreams = 2 }))...)
+		client := c.Client(t)
+		s := create(t, client, session.WithTTL(2*time.Second))
+		awaitLater(t, s, 2)
+		w, err := s.Link().Watch(t.Context(), time.Minute, "", "k")
+		require.NoError(t, err)
+		defer w.Stop()
+		for range 3 {
+			awaitLater(t, s, 1)
+			_, err := client.Put(t.Context(), "k", "v")
+			require.NoError(t, err)
+			require.NotEmpty(t, (<-w.Events).Events)
+		}
+		require.Zero(t, c.OpenStreams("LeaseKeepAlive"))
+	})
+}
+
+func TestAStreamThatLosesARenewalCostsAnAttempt(t *testing.T) {
+	for name, lose := range map[string]func(*embedtest.Cluster, ...embedtest.FaultOption) *embedtest.Fault{
+		"request": func(c *embedtest.Cluster, o ...embedtest.FaultOption) *embedtest.Fault {
+			return c.LoseRequest("LeaseKeepAlive", o...)
+		},
+		"answer": func(c *embedtest.Cluster, o ...embedtest.FaultOption) *embedtest.Fault {
+			return c.LoseReply("LeaseKeepAlive", o...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startEtcd(t)
+			client := c.Client(t)
+			s, other := create(t, client, session.WithTTL(3*time.Second)), create(t, client, session.WithTTL(3*time.Second))
+			awaitLater(t, s, 2)
+			opened := c.StreamsOpened("LeaseKeepAlive")
+			fault := lose(c, of(s.Lease()), embedtest.Once())
+			<-fault.Bitten()
+			awaitLater(t, s, 3)
+			awaitLater(t, other, 3)
+			require.Equal(t, opened+2, c.StreamsOpened("LeaseKeepAlive"), "a call, and another stream")
+			require.EqualValues(t, 1, c.OpenStreams("LeaseKeepAlive"))
+		})
+	}
+}
+
+// Its token has expired, or a member was restarted. That is no failure of a renewal.
+func TestAStreamThatEndsIsOpenedAgain(t *testing.T) {
+	c := startEtcd(t, embedtest.WithAuth("secret"))
+	log := &linktest.Log{}
+	s := create(t, c.Client(t), session.WithTTL(3*time.Second), session.WithLogger(slog.New(log)))
+	awaitLater(t, s, 2)
+	authenticated, opened := c.Calls("Authenticate"), c.StreamsOpened("LeaseKeepAlive")
+	refusal := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCInvalidAuthToken, embedtest.Once())
+	<-refusal.Bitten()
+	awaitLater(t, s, 3)
+	require.Equal(t, authenticated+1, c.Calls("Authenticate"))
+	require.Equal(t, opened+1, c.StreamsOpened("LeaseKeepAlive"))
+	require.Empty(t, log.Records)
+}
+
+// Requests that every stream loses, and an endless wait for each.
+func TestAStreamThatIsNeverAnsweredIsNotOpenedAgainSoon(t *testing.T) {
+	c := startEtcd(t)
+	s := create(t, c.Client(t), session.WithTTL(3*time.Second))
+	refusal := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCPermissionDenied, of(s.Lease()), embedtest.Once())
+	<-refusal.Bitten()
+	awaitLater(t, s, 3)
+	require.Zero(t, c.OpenStreams("LeaseKeepAlive"), "renewals are calls meanwhile")
+}
