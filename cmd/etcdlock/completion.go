@@ -21,7 +21,7 @@ const (
 func completeNames(root *cobra.Command, c *connection) {
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
-		case "inspect", "release", "ls":
+		case "inspect", "release", "ls", "top":
 			cmd.ValidArgsFunction = c.completeName(cobra.ShellCompDirectiveNoFileComp)
 		case "run", "elect": // what follows the name is a command
 			cmd.ValidArgsFunction = c.completeName(cobra.ShellCompDirectiveDefault)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -115,7 +116,7 @@ func printQueue(to io.Writer, format string, q queueJSON, now time.Time) error {
 		return printJSON(to, q)
 	case asNames:
 		var rows [][]string
-		for _, p := range append(q.Holders, q.Waiters...) {
+		for _, p := range q.places() {
 			rows = append(rows, []string{p.Key})
 		}
 		return printTable(to, rows)
@@ -123,23 +124,31 @@ func printQueue(to io.Writer, format string, q queueJSON, now time.Time) error {
 	if len(q.Holders)+len(q.Waiters) == 0 {
 		return printTable(to, [][]string{{printable(q.Name) + " is free"}})
 	}
+	return printTable(to, q.rows(format == asWide, now))
+}
+
+// rows are a table of the holders and waiters, with its header.
+func (q queueJSON) rows(wide bool, now time.Time) [][]string {
 	rows := [][]string{{"STATE", "KIND", "OWNER", "IN LINE FOR", "TOKEN"}}
-	if format == asWide {
+	if wide {
 		rows[0] = append(rows[0], "LEASE", "TTL", "KEY")
 	}
-	for i, p := range append(q.Holders, q.Waiters...) {
+	for i, p := range q.places() {
 		state := "waits"
 		if i < len(q.Holders) {
 			state = "holds"
 		}
 		row := []string{state, p.kind(), p.owner(), p.inLine(now), strconv.FormatInt(p.Token, 10)}
-		if format == asWide {
+		if wide {
 			row = append(row, p.Lease, fmt.Sprintf("%ds", p.TTL), printable(p.Key))
 		}
 		rows = append(rows, row)
 	}
-	return printTable(to, rows)
+	return rows
 }
+
+// places are the holders and the waiters.
+func (q queueJSON) places() []placeJSON { return slices.Concat(q.Holders, q.Waiters) }
 
 func (p placeJSON) kind() string {
 	switch {

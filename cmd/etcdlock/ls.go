@@ -89,13 +89,19 @@ func (c *connection) where() string {
 	return "namespace " + strconv.Quote(c.namespace)
 }
 
-// queuesBelow yields the locks whose names begin with literal, and perhaps others. Etcd is waited for as long as a
-// command may take, and again after each lock.
-func (c *connection) queuesBelow(ctx context.Context, client *clientv3.Client, literal string) iter.Seq2[etcdlock.Queue, error] {
+// optionsBelow are those of every lock, and limit what is read to where names can begin with literal.
+func (c *connection) optionsBelow(literal string) []etcdlock.Option {
 	opts := c.options()
 	if slash := strings.LastIndex(literal, "/"); c.prefix && slash > 0 {
 		opts = append(opts, etcdlock.WithNamespace(literal[:slash]))
 	}
+	return opts
+}
+
+// queuesBelow yields the locks whose names begin with literal, and perhaps others. Etcd is waited for as long as a
+// command may take, and again after each lock.
+func (c *connection) queuesBelow(ctx context.Context, client *clientv3.Client, literal string) iter.Seq2[etcdlock.Queue, error] {
+	opts := c.optionsBelow(literal)
 	return func(yield func(etcdlock.Queue, error) bool) {
 		ctx, end := context.WithCancelCause(ctx)
 		defer end(nil)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -166,5 +167,22 @@ func BenchmarkLs(b *testing.B) {
 				})
 			}
 		})
+	}
+}
+
+func TestTheToolIsComplete(t *testing.T) {
+	t.Parallel()
+	info, err := os.Stat(binary)
+	require.NoError(t, err)
+	require.Less(t, info.Size(), int64(40_000_000))
+	dir := t.TempDir()
+	require.Zero(t, start(t, "man", dir).code())
+	for _, page := range []string{"etcdlock-ls.1", "etcdlock-top.1"} {
+		require.FileExists(t, filepath.Join(dir, page))
+	}
+	commands := start(t, "__complete", "")
+	require.Zero(t, commands.code())
+	for _, command := range []string{"ls\t", "top\t"} {
+		require.Contains(t, commands.out.String(), command)
 	}
 }

@@ -50,7 +50,7 @@ the call; 126 and 127 if the command cannot be executed or found; 125 for anythi
 	c := newConnection(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.readEnvironment(os.LookupEnv) }
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return mistake(err) })
-	root.AddCommand(newRun(c), newPut(c), newHeld(c), newElect(c), newLs(c), newInspect(c), newRelease(c), newDoctor(c), newVersion(), newMan())
+	root.AddCommand(newRun(c), newPut(c), newHeld(c), newElect(c), newLs(c), newTop(c), newInspect(c), newRelease(c), newDoctor(c), newVersion(), newMan())
 	completeNames(root, c)
 	return root
 }

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+const (
+	probeEvery   = time.Second
+	probeTimeout = 2 * time.Second
+)
+
+// news is what a feed has gathered since it was asked last.
+type news struct {
+	changed map[string]summaryJSON // by prefix; locks that are gone have no kind
+	refusal error                  // by etcd, of the watch or the reads behind it
+	heard   time.Time              // when etcd answered last
+}
+
+// feed gathers what a watch says, for a reader that looks now and then. However slow that is, there is one state of each
+// lock at most.
+type feed struct {
+	mu  sync.Mutex
+	now news
+}
+
+func newFeed() *feed { return &feed{now: news{changed: map[string]summaryJSON{}, heard: time.Now()}} }
+
+func (f *feed) follow(ctx context.Context, client *clientv3.Client, g glob, opts []etcdlock.Option) {
+	for q, err := range etcdlock.FollowAll(ctx, client, opts...) {
+		if err != nil || g.matches(q.Name) {
+			f.put(q, err)
+		}
+	}
+}
+
+func (f *feed) put(q etcdlock.Queue, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.now.refusal = err; err != nil {
+		return
+	}
+	s := summarize(q)
+	if len(q.Places) == 0 && q.Size == 0 {
+		s.Kind = ""
+	}
+	f.now.changed[q.Prefix] = s
+}
+
+// probe asks etcd for a key all the time: a watch does not tell whether etcd is away or nothing happens.
+func (f *feed) probe(ctx context.Context, client *clientv3.Client, key string) {
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, probeTimeout)
+		_, err := client.Get(limited, key)
+		cancel()
+		if !unavailable(err) {
+			f.answered(time.Now())
+		}
+		select {
+		case <-time.After(probeEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (f *feed) answered(at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now.heard = at
+}
+
+// take returns the news, which are not told again.
+func (f *feed) take() news {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.now
+	f.now.changed = map[string]summaryJSON{}
+	return n
+}
