@@ -26,7 +26,7 @@ type Election struct {
 func NewElection(src session.Source, name string, opts ...Option) *Election {
 	o := collect(anElection, opts)
 	l, prefix := newLock(src, o, kindElection, name)
-	return &Election{lock: l, queue: fairqueue.New(src, prefix, o.queue...)}
+	return &Election{lock: l, queue: fairqueue.NewWith(src, prefix, o.queue)}
 }
 
 // Campaign waits until it leads, or ctx ends: one round trip if there is no other candidate. Observers

@@ -66,7 +66,6 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 		noMutex  *etcdlock.Mutex
 		noClient *clientv3.Client
 		noOption etcdlock.Option
-		noTicket fairqueue.Option
 		noHold   *etcdlock.Hold
 		ctx      = context.Background()
 		m        = etcdlock.NewMutex(s, "orders")
@@ -93,7 +92,6 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 			func() { etcdlock.NewElection(s, "orders", etcdlock.AtPrefix(), noOption) },
 			func() { etcdlock.NewMulti(s, m).With(noOption) },
 			func() { _, _ = etcdlock.Inspect(ctx, client, "orders", noOption) },
-			func() { fairqueue.New(s, "orders", noTicket) },
 		},
 		"a Multi of a nil lock": {
 			func() { etcdlock.NewMulti(s, m, nothing) },

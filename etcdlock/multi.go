@@ -65,7 +65,7 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 // kinds of lock panic.
 func (m *Multi) With(opts ...Option) *Multi {
 	with := *m
-	with.opts.hooks, with.opts.queue = slices.Clip(m.opts.hooks), nil // not to write into another With's
+	with.opts.hooks, with.opts.queue = slices.Clip(m.opts.hooks), fairqueue.Options{} // not to write into another With's
 	with.opts.add(opts)
 	return &with
 }

@@ -31,7 +31,7 @@ func (f optionFunc) apply(o *options) { f(o) }
 type options struct {
 	namespace string
 	raw       bool
-	queue     []fairqueue.Option
+	queue     fairqueue.Options
 	hooks     []*Hooks
 	minHold   time.Duration
 
@@ -57,7 +57,7 @@ func WithNamespace(namespace string) Option {
 func AtPrefix() Option {
 	return optionFunc(func(o *options) {
 		o.raw = true
-		o.queue = append(o.queue, fairqueue.WithOtherPrograms())
+		o.queue.OtherPrograms = true
 	})
 }
 
@@ -65,7 +65,7 @@ func AtPrefix() Option {
 // and time. [Inspect] and [BlockedError] show it. With a label of more than 512 bytes, every attempt
 // to take the lock fails with [ErrTooLarge]. The default is none.
 func WithLabel(label string) Option {
-	return optionFunc(func(o *options) { o.queue = append(o.queue, fairqueue.WithLabel(label)) })
+	return optionFunc(func(o *options) { o.queue.Label = label })
 }
 
 // WithMinHold keeps the lock taken for at least d after the grant, even if it is unlocked, the
@@ -87,7 +87,7 @@ func WithMinHold(d time.Duration) Option {
 // transaction more. The default is no numbers.
 func WithSlots() Option {
 	return special(aSemaphore, "WithSlots", func(o *options) {
-		o.slots, o.queue = true, append(o.queue, fairqueue.WithSlots())
+		o.queue.Slots = true
 	})
 }
 

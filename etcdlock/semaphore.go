@@ -38,7 +38,7 @@ func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *
 		panic("etcdlock: AtPrefix is not for " + aSemaphore)
 	}
 	l, prefix := newLock(src, o, kindPermit, name)
-	return &Semaphore{lock: l, size: size, queue: fairqueue.New(src, prefix, o.queue...)}
+	return &Semaphore{lock: l, size: size, queue: fairqueue.NewWith(src, prefix, o.queue)}
 }
 
 // Acquire waits in line until it has n permits: one round trip and one raft entry if they are free,
@@ -65,7 +65,7 @@ func (s *Semaphore) permits(ctx context.Context, op string, n int64, join func(c
 		switch {
 		case n < 1:
 			return nil, &SizeError{Asked: n, Agreed: s.size, Weight: true}
-		case n > 1 && s.opts.slots:
+		case n > 1 && s.opts.queue.Slots:
 			return nil, errSlots
 		}
 		return join(ctx, n, s.size)

@@ -32,7 +32,7 @@ func NewStriped(src session.Source, name string, stripes int, opts ...Option) *S
 	l, prefix := newLock(src, o, kindMulti, name)
 	l.covers[0].prefix = "" // there is no lock of that name
 	s := &Striped{lock: l}
-	queue := fairqueue.New(src, prefix, o.queue...)
+	queue := fairqueue.NewWith(src, prefix, o.queue)
 	for i := range stripes {
 		part, prefix := newLock(src, o, kindMutex, name+"/"+strconv.Itoa(i))
 		s.err = cmp.Or(s.err, part.err)

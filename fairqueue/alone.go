@@ -44,7 +44,7 @@ func (t *Ticket) Wanted(ctx context.Context) error {
 			return alone, at, err
 		},
 	}
-	w := &watcher{session: p.session, recheck: p.queue.recheck}
+	w := &watcher{session: p.session, recheck: p.queue.options.recheck()}
 	for seen := p.me.revision; ; {
 		wakeup, err := w.await(ctx, others, seen)
 		if err != nil {

@@ -29,7 +29,7 @@ func startCampaign(t *testing.T, waiters int) *campaign {
 	watches := spyOnWatches(p.c)
 	ctx, stop := context.WithCancel(within(t, patience))
 	for i := range waiters + 1 {
-		q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+		q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
 		ticket := joinCandidate(t, q, string(rune('a'+i)), 0)
 		p.line = append(p.line, ticket)
 		if i == 0 {

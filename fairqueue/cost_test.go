@@ -78,8 +78,8 @@ func TestCost(t *testing.T) {
 	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
 		t.Run(mode.String(), func(t *testing.T) {
 			c, client := begin(t)
-			mine := fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
-			theirs := fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
+			mine := fairqueue.NewWith(open(t, client, session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
+			theirs := fairqueue.NewWith(open(t, client, session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
 			m := newMeter(t, c)
 			// A shared ticket looks with one transaction, at several spans.
 			look := cost{reads: 1}
@@ -153,7 +153,7 @@ func TestCost(t *testing.T) {
 func TestALongQueueCostsOneLookMore(t *testing.T) {
 	c, client := begin(t)
 	theirs := fairqueue.New(open(t, client, session.WithTTL(never)), "q")
-	mine := fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
+	mine := fairqueue.NewWith(open(t, client, session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
 	m := newMeter(t, c)
 
 	var ahead []*fairqueue.Ticket
@@ -182,7 +182,7 @@ func TestALongQueueCostsOneLookMore(t *testing.T) {
 // One release means one event, for one waiter.
 func TestAReleaseWakesOneWaiter(t *testing.T) {
 	c, client := begin(t)
-	q := fairqueue.New(open(t, client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
+	q := fairqueue.NewWith(open(t, client, session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
 	holder := hold(t, q, fairqueue.Exclusive)
 	m := newMeter(t, c)
 
@@ -261,7 +261,7 @@ func TestWatchesThatHaveEndedWhileTheyWereKeptAreInNobodysWay(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
 	theirs := fairqueue.New(open(t, c.Client(t), session.WithTTL(never)), "q")
-	mine := fairqueue.New(open(t, c.Client(t), session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
+	mine := fairqueue.NewWith(open(t, c.Client(t), session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
 	writer := hold(t, theirs, fairqueue.Exclusive)
 	var readers []*fairqueue.Ticket
 	var granted []<-chan error
@@ -360,5 +360,5 @@ func TestTheEndOfTheSessionEndsAWaitOnAStreamThatIsStuck(t *testing.T) {
 func virtual(t *testing.T, c *embedtest.Cluster) *fairqueue.Queue {
 	start := time.Now()
 	s := open(t, c.Client(t), session.WithTTL(never), session.WithClock(func() time.Duration { return time.Since(start) }))
-	return fairqueue.New(s, "q", fairqueue.WithRecheck(never))
+	return fairqueue.NewWith(s, "q", fairqueue.Options{Recheck: never})
 }

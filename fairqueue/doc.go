@@ -23,7 +23,7 @@
 //     watching: no event between the look and the watch is missed. A watch that another waiter
 //     has used counts from the last event that the other has seen.
 //  5. No single event is needed. A waiter looks again after a failure of its
-//     watch, and about every 10 s without a reason (WithRecheck).
+//     watch, and about every 10 s without a reason (Options.Recheck).
 //  6. Wait returns nil only if at some revision since the call of Join the ticket
 //     existed and nothing blocked it, and the session was not known to be lost.
 //  7. If a call fails, its ticket is given up. If it may exist, the session removes it
@@ -76,7 +76,7 @@
 // ticket in several queues uses the epoch of the first.
 //
 //	<folder of the prefix>/!/epoch/<lease>     by default
-//	<prefix>/!/epoch/<lease>                   if the user has no permission for that, and not WithOtherPrograms
+//	<prefix>/!/epoch/<lease>                   if the user has no permission for that, and not Options.OtherPrograms
 //
 // It exists only after a doubt, for as long as the session. If a user has permission for neither, the session reads names in
 // doubt every 10 s until it ends, and does not use them again.

@@ -41,7 +41,7 @@ func check(err error) {
 func Example() {
 	ctx, s, stop := start()
 	defer stop()
-	queue := fairqueue.New(s, "printer", fairqueue.WithLabel("example"))
+	queue := fairqueue.NewWith(s, "printer", fairqueue.Options{Label: "example"})
 
 	writer, err := queue.Join(ctx, fairqueue.Exclusive)
 	check(err)

@@ -50,7 +50,7 @@ func (q *Queue) Follow(ctx context.Context) iter.Seq2[[]Entry, error] {
 					return
 				}
 			}
-			if !request.Passing(err) && !errors.Is(err, errEnded) && !f.report(nil, denied(q.source, err, q.space)) {
+			if !request.Passing(err) && !errors.Is(err, errEnded) && !f.report(nil, q.failed(err)) {
 				return
 			}
 			request.Sleep(ctx, ctx, backOff(failures))
@@ -95,7 +95,7 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 	defer watch.Stop()
 	f.failed = false
 	for {
-		silence := time.NewTimer(request.Jitter(f.queue.recheck))
+		silence := time.NewTimer(request.Jitter(f.queue.options.recheck()))
 		select {
 		case response, ok := <-watch.Events:
 			silence.Stop()

@@ -70,7 +70,7 @@ func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
 			if name == "swallowed events" || name == "watches that are not created" {
 				recheck = 50 * time.Millisecond
 			}
-			q := fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(recheck))
+			q := fairqueue.NewWith(open(t, theirs), "q", fairqueue.Options{Recheck: recheck})
 			s := follow(t, within(t, 2*patience), q)
 			require.Empty(t, s.next(t))
 			watches.await(t, 1)
@@ -106,7 +106,7 @@ func TestAFollowerGoesOnAfterACompactionOfWhatItMissed(t *testing.T) {
 	c := embedtest.Start(t)
 	theirs, link := c.Link(t)
 	client := c.Client(t)
-	s := follow(t, within(t, patience), fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(never)))
+	s := follow(t, within(t, patience), fairqueue.NewWith(open(t, theirs), "q", fairqueue.Options{Recheck: never}))
 	require.Empty(t, s.next(t))
 	set(t, client, "q/a", "1")
 	require.Equal(t, "1", values(s.next(t)))
@@ -197,7 +197,7 @@ func TestAFollowerBeginsAnewWhenEtcdGoesBack(t *testing.T) {
 			t.Run(name+", "+further, func(t *testing.T) {
 				c, client := begin(t)
 				put(t, client, "q/old")
-				told := follow(t, t.Context(), fairqueue.New(session.Keep(client), "q", fairqueue.WithRecheck(100*time.Millisecond)))
+				told := follow(t, t.Context(), fairqueue.NewWith(session.Keep(client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}))
 				require.Len(t, told.next(t), 1)
 				snapshot, err := c.Snapshot(t.Context())
 				require.NoError(t, err)

@@ -100,8 +100,11 @@ func TryAny(ctx context.Context, source session.Source, n int, places ...Place) 
 	return t, refused(source, err, places, n)
 }
 
-// refused says what etcd refuses in err, which is that of an attempt to join n of the places.
+// refused is err as that of an attempt to join n of the places.
 func refused(source session.Source, err error, places []Place, n int) error {
+	if err == nil {
+		return nil
+	}
 	if request.IsAnswer(err, rpctypes.ErrTooManyOps) {
 		return &TooManyError{Places: n}
 	}
@@ -109,7 +112,7 @@ func refused(source session.Source, err error, places []Place, n int) error {
 	for i, p := range places {
 		spaces[i] = p.Queue.space
 	}
-	return denied(source, err, spaces...)
+	return failed(source, fmt.Sprintf("%d of %d queues", n, len(places)), err, spaces...)
 }
 
 func (p Place) newPart(s *session.Session, index int) *part {
@@ -125,7 +128,7 @@ func check(places []Place, n int) error {
 	}
 	for _, p := range places {
 		p.Mode.mustBeJoinable()
-		if err := p.Queue.admit(""); err != nil {
+		if err := p.Queue.checkLabel(); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ import (
 func places(s session.Source, n int) []fairqueue.Place {
 	var all []fairqueue.Place
 	for i := range n {
-		q := fairqueue.New(s, fmt.Sprintf("g/%d", i), fairqueue.WithRecheck(never))
+		q := fairqueue.NewWith(s, fmt.Sprintf("g/%d", i), fairqueue.Options{Recheck: never})
 		all = append(all, fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive})
 	}
 	return all

@@ -214,7 +214,7 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 			s, other := open(t, client), open(t, client)
 			all := make([]fairqueue.Place, 15)
 			for i := range all {
-				q := fairqueue.New(s, fmt.Sprint("g/", i), fairqueue.WithRecheck(20*time.Millisecond))
+				q := fairqueue.NewWith(s, fmt.Sprint("g/", i), fairqueue.Options{Recheck: 20 * time.Millisecond})
 				all[i] = fairqueue.Place{Queue: q, Mode: mode}
 			}
 			last := places(other, 15)[14].Queue
@@ -282,7 +282,7 @@ func TestAWaitingGroupMissesAnyPart(t *testing.T) {
 	s, other := open(t, client), open(t, client)
 	all := make([]fairqueue.Place, 127)
 	for i := range all {
-		q := fairqueue.New(s, fmt.Sprint("g/", i), fairqueue.WithRecheck(50*time.Millisecond))
+		q := fairqueue.NewWith(s, fmt.Sprint("g/", i), fairqueue.Options{Recheck: 50 * time.Millisecond})
 		all[i] = fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive}
 	}
 	first := hold(t, places(other, 1)[0].Queue, fairqueue.Exclusive)

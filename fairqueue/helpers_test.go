@@ -351,5 +351,5 @@ func cancelled() context.Context {
 func beginQueue(t *testing.T) (*embedtest.Cluster, *clientv3.Client, *fairqueue.Queue) {
 	t.Helper()
 	c, client := begin(t)
-	return c, client, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	return c, client, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
 }

@@ -95,7 +95,7 @@ func TestARetryAfterALostReplyFindsItself(t *testing.T) {
 			t.Run(fmt.Sprint(how, " ", mode), func(t *testing.T) {
 				c, client := begin(t)
 				s := open(t, client)
-				q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
+				q := fairqueue.NewWith(s, "q", fairqueue.Options{Recheck: never})
 				fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
 				var ticket *fairqueue.Ticket
 				retried(t, fault, fault.Heal, func(ctx context.Context) (err error) {
@@ -266,7 +266,7 @@ func TestAFirstAttemptThatArrivesAfterTheTicketHasGoneCreatesNothing(t *testing.
 				c, client := begin(t)
 				theirs, link := c.Link(t)
 				s := open(t, theirs)
-				q := fairqueue.New(s, "q", fairqueue.WithRecheck(never))
+				q := fairqueue.NewWith(s, "q", fairqueue.Options{Recheck: never})
 				held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 				var ticket *fairqueue.Ticket
 				retried(t, held, reset(link), func(ctx context.Context) (err error) {
@@ -321,7 +321,7 @@ func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
 		require.ErrorIs(t, result(t, err), context.DeadlineExceeded)
 	}
 	link.Heal()
-	ticket := join(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
+	ticket := join(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never}), fairqueue.Exclusive)
 	require.NoError(t, ticket.Wait(within(t, patience)))
 	require.NoError(t, s.Err())
 	leave(t, ticket)

@@ -224,10 +224,10 @@ func TestAWatchIsCompleteIfTheEndOfTheBlockerIsItsLastEvent(t *testing.T) {
 
 // A caller that means never may give the longest time there is.
 func TestTheLongestRecheckIsNotAtOnce(t *testing.T) {
-	q := New(newInquiry(t).queue.source, "q", WithRecheck(math.MaxInt64))
+	q := NewWith(newInquiry(t).queue.source, "q", Options{Recheck: math.MaxInt64})
 	for _, length := range []int64{0, 2000, math.MaxInt64} {
 		for range 100 {
-			require.Greater(t, request.Jitter(blocker{length: length}.patience(q.recheck)), time.Hour)
+			require.Greater(t, request.Jitter(blocker{length: length}.patience(q.options.recheck())), time.Hour)
 		}
 	}
 }

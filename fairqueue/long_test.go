@@ -28,7 +28,7 @@ func newLine(t *testing.T, mode fairqueue.Mode) *line {
 	l := &line{c: embedtest.Start(t)}
 	l.client = l.c.Client(t)
 	l.theirs = fairqueue.New(open(t, l.client, session.WithTTL(never)), "q")
-	l.mine = fairqueue.New(open(t, l.client, session.WithTTL(never)), "q", fairqueue.WithRecheck(never))
+	l.mine = fairqueue.NewWith(open(t, l.client, session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
 	l.ahead = joinMany(t, l.theirs, 70) // more than a join tells of
 	l.first, l.next = join(t, l.mine, mode), join(t, l.mine, mode)
 	joinMany(t, l.theirs, 512)

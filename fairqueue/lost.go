@@ -40,7 +40,7 @@ func (p *part) lost(ctx context.Context) error {
 			return p.present(ctx, p.me, minRevision)
 		},
 	}
-	w := &watcher{session: p.session, recheck: p.queue.recheck}
+	w := &watcher{session: p.session, recheck: p.queue.options.recheck()}
 	for seen := p.me.revision; ; {
 		wakeup, err := w.await(ctx, own, seen)
 		if err != nil {

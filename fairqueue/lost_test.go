@@ -35,7 +35,7 @@ func TestLostTellsOfADeletion(t *testing.T) {
 		for when, before := range map[string]bool{"while it watches": false, "before it watches": true} {
 			t.Run(name+" "+when, func(t *testing.T) {
 				c, client := begin(t)
-				ticket := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
+				ticket := hold(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never}), fairqueue.Exclusive)
 				watches := spyOnWatches(c)
 				if before {
 					end(t, client, ticket)
@@ -54,7 +54,7 @@ func TestLostTellsOfADeletion(t *testing.T) {
 
 func TestLostFindsADeletionThatTheWatchMissed(t *testing.T) {
 	c, client := begin(t)
-	ticket := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(100*time.Millisecond)), fairqueue.Exclusive)
+	ticket := hold(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}), fairqueue.Exclusive)
 	watches := spyOnWatches(c)
 	told := lost(t, within(t, patience), ticket)
 	watches.await(t, 3) // it has looked twice
@@ -79,7 +79,7 @@ func TestLostIsNotDisturbedByWhatIsNoLoss(t *testing.T) {
 			c := embedtest.Start(t, embedtest.WithSize(tt.size))
 			theirs, link := c.Link(t)
 			client := c.Client(t)
-			ticket := hold(t, fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(50*time.Millisecond)), fairqueue.Exclusive)
+			ticket := hold(t, fairqueue.NewWith(open(t, theirs), "q", fairqueue.Options{Recheck: 50 * time.Millisecond}), fairqueue.Exclusive)
 			watches := spyOnWatches(c)
 			told := lost(t, within(t, patience), ticket)
 			watches.await(t, 1)
@@ -101,7 +101,7 @@ func TestAnAnswerOlderThanTheTicketIsNoLoss(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t, embedtest.WithSize(3))
 	client, good := c.Client(t), c.Members()[0].Client(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
 	answerFromBehind := leaveBehind(t, c)
 	ticket := hold(t, q, fairqueue.Exclusive)
 	// So that there is a reason to look, on whichever member the watch will be: a
@@ -146,7 +146,7 @@ func TestLostReportsThatItMayNotLook(t *testing.T) {
 	fault.Heal()
 
 	// The same for a look without a reason.
-	ticket = hold(t, fairqueue.New(ticket.Session(), "other", fairqueue.WithRecheck(20*time.Millisecond)), fairqueue.Exclusive)
+	ticket = hold(t, fairqueue.NewWith(ticket.Session(), "other", fairqueue.Options{Recheck: 20 * time.Millisecond}), fairqueue.Exclusive)
 	watches := spyOnWatches(c)
 	again := lost(t, within(t, patience), ticket)
 	watches.await(t, 2)
@@ -181,7 +181,7 @@ func TestWantedTellsOfOtherTicketsAndOfTheLoss(t *testing.T) {
 		for when, before := range map[string]bool{"while it watches": false, "before it watches": true} {
 			t.Run(name+" "+when, func(t *testing.T) {
 				c, client := begin(t)
-				own := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
+				own := hold(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never}), fairqueue.Exclusive)
 				watches := spyOnWatches(c)
 				if before {
 					tt.happens(t, client, own)
@@ -200,7 +200,7 @@ func TestWantedTellsOfOtherTicketsAndOfTheLoss(t *testing.T) {
 
 func TestWantedIsNotDisturbedByWhatNobodyWants(t *testing.T) {
 	c, client := begin(t)
-	own := hold(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(100*time.Millisecond)), fairqueue.Exclusive)
+	own := hold(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}), fairqueue.Exclusive)
 	watches := spyOnWatches(c)
 	ctx, cancel := context.WithCancel(within(t, patience))
 	told := background(t, func() error { return own.Wanted(ctx) })

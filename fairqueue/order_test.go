@@ -139,7 +139,7 @@ func TestAdjacentReadersShareAndNobodyOvertakes(t *testing.T) {
 // A queue at a raw prefix is shared with programs that use etcd's own package.
 func TestForeignTicketsStandInTheSameLine(t *testing.T) {
 	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "raw", fairqueue.WithRecheck(never))
+	q := fairqueue.NewWith(open(t, client), "raw", fairqueue.Options{Recheck: never})
 	foreign := func() *concurrency.Mutex {
 		s, err := concurrency.NewSession(client)
 		require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestLooksReachBeyondTheKeysOfNestedAndNeighbouringQueues(t *testing.T) {
 		put(t, client, key)
 	}
 	// Many foreign keys of other queues in between: the looks reach beyond them.
-	q := fairqueue.New(s, "a", fairqueue.WithRecheck(never))
+	q := fairqueue.NewWith(s, "a", fairqueue.Options{Recheck: never})
 	for _, modes := range [][2]fairqueue.Mode{
 		{fairqueue.Exclusive, fairqueue.Exclusive}, {fairqueue.Exclusive, fairqueue.Shared}, {fairqueue.Shared, fairqueue.Exclusive},
 	} {

@@ -26,10 +26,15 @@ func thisProcess(label string) Owner {
 }
 
 func processOwner(host, path, label string) Owner {
-	return Owner{
-		Host: cut(host, longestHost), PID: os.Getpid(),
-		Program: cut(filepath.Base(path), longestProgram), Label: label,
+	return Owner{Host: cut(host, 255), PID: os.Getpid(), Program: cut(filepath.Base(path), 64), Label: label}
+}
+
+// cut shortens s to limit bytes, and leaves no half of a character.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
 	}
+	return strings.ToValidUTF8(s[:limit], "")
 }
 
 // template returns the value of a ticket but for the time, which is all that differs

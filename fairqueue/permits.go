@@ -29,7 +29,7 @@ type SizeError struct {
 	Asked  int64 // the size given, or the number of permits
 	Agreed int64 // the size in etcd
 	Weight bool  // whether it is about the number of permits
-	Slots  bool  // whether it is about WithSlots, which all users give or none
+	Slots  bool  // whether it is about Options.Slots, which all users give or none
 }
 
 func (e *SizeError) Error() string {
@@ -101,7 +101,7 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	folder := q.space.sizes().all()
 	record := clientv3.OpTxn(
 		[]clientv3.Cmp{folder.vacant()},
-		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size), agreement{Slots: q.slots}.value())}, nil)
+		[]clientv3.Op{clientv3.OpPut(q.space.sizeKey(size), agreement{Slots: q.options.Slots}.value())}, nil)
 	response, seen, err := create(ctx, parts, append([]clientv3.Op{record, folder.get()}, p.start(joinLimit)...))
 	if err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func ticketsUnder(t testing.TB, client *clientv3.Client, prefix string) []string
 func TestAHeavyRequestIsServedInItsTurn(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
-	q := fairqueue.New(open(t, c.Client(t)), "q", fairqueue.WithRecheck(never))
+	q := fairqueue.NewWith(open(t, c.Client(t)), "q", fairqueue.Options{Recheck: never})
 	watches := spyOnWatches(c)
 	first, second := holdPermits(t, q, 1, 3), holdPermits(t, q, 1, 3)
 	heavy := joinPermits(t, q, 3, 3)
@@ -86,7 +86,7 @@ func TestAHeavyRequestIsServedInItsTurn(t *testing.T) {
 func TestSeveralAreServedByOneReturn(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
-	q := fairqueue.New(open(t, c.Client(t)), "q", fairqueue.WithRecheck(never))
+	q := fairqueue.NewWith(open(t, c.Client(t)), "q", fairqueue.Options{Recheck: never})
 	watches := spyOnWatches(c)
 	heavy := holdPermits(t, q, 5, 5)
 	var waiting []<-chan error
@@ -153,7 +153,7 @@ func TestPermitsNeverExceedTheSize(t *testing.T) {
 	blocker := holdPermits(t, fairqueue.New(open(t, client), "q"), size, size)
 	var all sync.WaitGroup
 	for range sessions {
-		q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+		q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
 		for range goroutines {
 			all.Go(func() {
 				for range rounds {
@@ -175,7 +175,7 @@ func TestPermitsNeverExceedTheSize(t *testing.T) {
 // Programs of earlier versions may have recorded the largest size ever behind the size.
 func TestASizeIsReadWhateverTheLargestWas(t *testing.T) {
 	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(20*time.Millisecond))
+	q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: 20 * time.Millisecond})
 	put(t, client, "q/!size/1-3")
 	first := holdPermits(t, q, 1, 1)
 	second := joinPermits(t, q, 1, 1)
@@ -189,7 +189,7 @@ func TestASizeIsReadWhateverTheLargestWas(t *testing.T) {
 
 func TestASlotIsFoundAfterAResize(t *testing.T) {
 	_, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithSlots())
+	q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Slots: true})
 	one, late := holdPermits(t, q, 1, 2), joinPermits(t, q, 1, 2)
 	require.Zero(t, one.Slot())
 	require.Zero(t, late.Revision(), "a permit fences nothing")
@@ -250,7 +250,7 @@ func TestAGroupThatHasLostAPartDoesNotWaitForTheRest(t *testing.T) {
 			s := open(t, client)
 			queues := make([]fairqueue.Place, 3)
 			for i := range queues {
-				q := fairqueue.New(s, fmt.Sprint("q/", i), fairqueue.WithRecheck(20*time.Millisecond))
+				q := fairqueue.NewWith(s, fmt.Sprint("q/", i), fairqueue.Options{Recheck: 20 * time.Millisecond})
 				queues[i] = fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive}
 			}
 			before, err := fairqueue.JoinAll(within(t, patience), s, queues[1:]...)

@@ -123,7 +123,7 @@ func TestACancelledWaitForPermitsLeavesNothingAndLetsOthersIn(t *testing.T) {
 func TestASwallowedReturnOfPermitsIsFoundByTheNextLook(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
-	q := fairqueue.New(open(t, c.Client(t)), "q", fairqueue.WithRecheck(50*time.Millisecond))
+	q := fairqueue.NewWith(open(t, c.Client(t)), "q", fairqueue.Options{Recheck: 50 * time.Millisecond})
 	watches := spyOnWatches(c)
 	holder := holdPermits(t, q, 2, 2)
 	first := wait(t, within(t, patience), joinPermits(t, q, 1, 2))

@@ -1,57 +1,41 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
 )
 
-// ErrBusy is what [Queue.TryJoin] returns if it would have to wait. Nothing is left
-// of the attempt. Do something else, or Join.
-var ErrBusy = errors.New("etcdlock: busy")
-
 // Queue is one line of tickets in etcd, named by its prefix. Any number of Queue values with the same
 // prefix are the same queue. It is safe for concurrent use.
 type Queue struct {
+	options Options
 	source  session.Source
 	space   space
 	epochs  []string // folders of the keys of sessions' epochs
-	foreign bool     // other programs use it
 	owner   string   // template of its tickets' values
-	recheck time.Duration
-	slots   bool
-	err     error // of the label
 }
 
 // New returns the queue at prefix, which gets a slash appended; tickets are bound
 // to sessions from source. No request is made. A nil source panics.
-func New(source session.Source, prefix string, opts ...Option) *Queue {
+func New(source session.Source, prefix string) *Queue { return NewWith(source, prefix, Options{}) }
+
+// NewWith is New with other options than the default ones.
+func NewWith(source session.Source, prefix string, o Options) *Queue {
 	if source == nil || source == (*session.Session)(nil) || source == (*session.Keeper)(nil) {
 		panic("etcdlock: a queue needs a session source")
 	}
-	o := options{recheck: defaultRecheck}
-	for _, opt := range opts {
-		if opt == nil {
-			panic("etcdlock: nil option")
-		}
-		opt.apply(&o)
-	}
-	q := &Queue{
-		source: source, foreign: o.foreign, owner: thisProcess(o.label).template(), recheck: o.recheck, slots: o.slots,
-		err: checkSize("a label", len(o.label), longestLabel),
-	}
-	return q.At(prefix)
+	return (&Queue{options: o, source: source, owner: thisProcess(o.Label).template()}).At(prefix)
 }
 
 // At returns the queue at another prefix with the same source and options.
 func (q *Queue) At(prefix string) *Queue {
 	at := q.in(space(prefix + "/"))
-	at.epochs = epochFolders(prefix, q.foreign)
+	at.epochs = epochFolders(prefix, q.options.OtherPrograms)
 	return at
 }
 
@@ -143,21 +127,16 @@ func withSession(ctx context.Context, source session.Source, attempt func(*sessi
 
 // acquire is withSession for one ticket of q, with a value of the caller's.
 func (q *Queue) acquire(ctx context.Context, value string, attempt func(*session.Session) (*Ticket, error)) (t *Ticket, err error) {
-	if err = q.admit(value); err == nil {
+	if err = cmp.Or(q.checkLabel(), checkValue(value)); err == nil {
 		t, err = withSession(ctx, q.source, attempt)
 	}
 	return t, q.failed(err)
 }
 
+func (q *Queue) checkLabel() error { return checkSize("a label", len(q.options.Label), longestLabel) }
+
 func needContext(ctx context.Context) {
 	if ctx == nil {
 		panic("etcdlock: nil context")
 	}
-}
-
-func (q *Queue) failed(err error) error {
-	if err != nil {
-		return fmt.Errorf("queue %s: %w", q.space, denied(q.source, err, q.space))
-	}
-	return nil
 }

@@ -13,7 +13,7 @@ import (
 // The mark alone wakes them. A reader behind a writer is not among them.
 func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
 	c, client, q := beginQueue(t)
-	other := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	other := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
 	watches := spyOnWatches(c)
 	owner := hold(t, q, fairqueue.Exclusive)
 	var line []*fairqueue.Ticket
@@ -131,7 +131,7 @@ func TestSharingWhatIsLostIsAnError(t *testing.T) {
 func TestTheDeathOfAnOwnerThatSharesLeavesTheOthersAlone(t *testing.T) {
 	c, client := begin(t)
 	dying := open(t, client)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+	q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
 	owner := hold(t, fairqueue.New(dying, "q"), fairqueue.Exclusive)
 	require.NoError(t, owner.Share(within(t, patience)))
 	reader := hold(t, q, fairqueue.Shared)

@@ -82,7 +82,7 @@ func (q *Queue) agree(kvs []*mvccpb.KeyValue, size int64) (agreed int64, err err
 		switch {
 		case agreed != size && (err != nil || !slices.Contains(a.Replaced, size)):
 			return agreed, &SizeError{Asked: size, Agreed: agreed}
-		case err == nil && a.Slots != q.slots:
+		case err == nil && a.Slots != q.options.Slots:
 			return agreed, &SizeError{Asked: size, Agreed: agreed, Slots: true}
 		}
 		return agreed, nil
@@ -95,7 +95,7 @@ func (q *Queue) agree(kvs []*mvccpb.KeyValue, size int64) (agreed int64, err err
 // waiters get them at once, in order. If there are fewer, none is taken away, but no more
 // are granted until enough have been given back; waiters for more than there are fail. A call with
 // a replaced size uses the new one; the last 32 of them are remembered. A waiter that is not the next in line may
-// notice a change of the size, or a free permit after a reduction, only about 10 s later (WithRecheck). A size
+// notice a change of the size, or a free permit after a reduction, only about 10 s later (Options.Recheck). A size
 // that is not positive panics.
 func (q *Queue) Resize(ctx context.Context, size int64) error {
 	if size <= 0 {
@@ -124,7 +124,7 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 	if err != nil {
 		return false, err
 	}
-	a := agreement{Slots: q.slots}
+	a := agreement{Slots: q.options.Slots}
 	var deletes []clientv3.Op
 	conditions := []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(folder.first), "<", old.Header.Revision+1).WithRange(folder.end),

@@ -99,7 +99,7 @@ func TestAGreaterSizeLetsWaitersInAtOnceAndInOrder(t *testing.T) {
 
 func TestASmallerSizeTakesNothingAwayAndGrantsNothingUntilItFits(t *testing.T) {
 	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(20*time.Millisecond))
+	q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: 20 * time.Millisecond})
 	var held []*fairqueue.Ticket
 	for range 4 {
 		held = append(held, holdPermits(t, q, 1, 4))
@@ -187,7 +187,7 @@ func TestSizesTellEveryChangeInOrder(t *testing.T) {
 	defer stop()
 	told := make(chan int64, 20)
 	following := background(t, func() error {
-		for size, err := range fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(50*time.Millisecond)).Sizes(ctx) {
+		for size, err := range fairqueue.NewWith(open(t, theirs), "q", fairqueue.Options{Recheck: 50 * time.Millisecond}).Sizes(ctx) {
 			if err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ func (t *Ticket) takeSlot(ctx context.Context) error {
 			t.parts, t.want, t.slot = []*part{slot, p}, 2, number
 			return nil
 		case !errors.Is(err, ErrBusy):
-			return fmt.Errorf("slot: %w", denied(p.session, err, p.queue.slotSpace()))
+			return fmt.Errorf("slot: %w", err)
 		}
 		request.Sleep(ctx, p.session.Context(), backOff(failures)/4)
 	}

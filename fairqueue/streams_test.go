@@ -22,9 +22,9 @@ func TestTwoStreamsAreEnoughWhenAnEventIsSwallowed(t *testing.T) {
 	holders := map[string]*fairqueue.Ticket{}
 	waiting := map[string]<-chan error{}
 	for name, q := range map[string]*fairqueue.Queue{
-		"a": fairqueue.New(s, "a", fairqueue.WithRecheck(time.Second)),
-		"b": fairqueue.New(s, "b", fairqueue.WithRecheck(never)),
-		"c": fairqueue.New(second, "c", fairqueue.WithRecheck(never)),
+		"a": fairqueue.NewWith(s, "a", fairqueue.Options{Recheck: time.Second}),
+		"b": fairqueue.NewWith(s, "b", fairqueue.Options{Recheck: never}),
+		"c": fairqueue.NewWith(second, "c", fairqueue.Options{Recheck: never}),
 	} {
 		holders[name] = hold(t, fairqueue.New(others, name), fairqueue.Exclusive)
 		watches := spyOnWatches(c)
@@ -34,7 +34,7 @@ func TestTwoStreamsAreEnoughWhenAnEventIsSwallowed(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t, patience))
 	first, seen := make(chan struct{}), 0
 	following := background(t, func() error {
-		for _, err := range fairqueue.New(session.Keep(client), "d", fairqueue.WithRecheck(never)).Follow(ctx) {
+		for _, err := range fairqueue.NewWith(session.Keep(client), "d", fairqueue.Options{Recheck: never}).Follow(ctx) {
 			if err != nil {
 				return err
 			}

@@ -2,7 +2,6 @@ package fairqueue
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -30,7 +29,7 @@ func (t *Ticket) Key() string { return t.first().me.key }
 // token, which rises strictly from one owner to the next. A permit with a slot has the token of the slot,
 // and 0 before Wait has returned.
 func (t *Ticket) Revision() int64 {
-	if p := t.first(); p.mode != permit || !p.queue.slots {
+	if p := t.first(); p.mode != permit || !p.queue.options.Slots {
 		return p.me.revision
 	}
 	return 0
@@ -58,7 +57,7 @@ func (t *Ticket) Chosen() []int {
 	return chosen
 }
 
-// Slot returns the number that Wait has given to a permit ([WithSlots]), and -1 for other tickets.
+// Slot returns the number that Wait has given to a permit ([Options]), and -1 for other tickets.
 func (t *Ticket) Slot() int { return t.slot }
 
 // Left reports whether the ticket has been given up, by Leave or because a call failed.
@@ -81,18 +80,3 @@ func (t *Ticket) Leave(ctx context.Context) error {
 func (t *Ticket) Abandon() { abandon(t.parts) }
 
 func (t *Ticket) first() *part { return t.parts[0] }
-
-func (t *Ticket) failed(err error) error {
-	if err == nil {
-		return nil
-	}
-	spaces := make([]space, len(t.parts))
-	for i, p := range t.parts {
-		spaces[i] = p.queue.space
-	}
-	and := ""
-	if more := len(t.parts) - 1; more > 0 {
-		and = fmt.Sprintf(" and %d more", more)
-	}
-	return fmt.Errorf("ticket %s%s: %w", t.Key(), and, denied(t.Session(), err, spaces...))
-}

@@ -57,7 +57,7 @@ func TestTheLargestValueFitsIntoARequest(t *testing.T) {
 func TestALabelAboveTheLimitIsRefusedByEveryJoin(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
-	q := fairqueue.New(s, "q", fairqueue.WithLabel(strings.Repeat("l", longestLabel+1)))
+	q := fairqueue.NewWith(s, "q", fairqueue.Options{Label: strings.Repeat("l", longestLabel+1)})
 	elsewhere := q.At("elsewhere")
 	places := []fairqueue.Place{{Queue: fairqueue.New(s, "p"), Mode: fairqueue.Exclusive}, {Queue: elsewhere, Mode: fairqueue.Exclusive}}
 
@@ -92,7 +92,7 @@ func TestTheLargestGroupFitsIntoARequest(t *testing.T) {
 	all := make([]fairqueue.Place, 127)
 	for i := range all {
 		prefix := strings.Repeat("n", 512) + "/" + strings.Repeat("%2F", 511) + fmt.Sprintf("%03d", i)
-		all[i] = fairqueue.Place{Queue: fairqueue.New(s, prefix, fairqueue.WithLabel(label)), Mode: fairqueue.Exclusive}
+		all[i] = fairqueue.Place{Queue: fairqueue.NewWith(s, prefix, fairqueue.Options{Label: label}), Mode: fairqueue.Exclusive}
 	}
 	for name, join := range map[string]func() (*fairqueue.Ticket, error){
 		"join": func() (*fairqueue.Ticket, error) { return fairqueue.JoinAll(within(t, patience), s, all...) },

@@ -3,16 +3,9 @@ package fairqueue
 import (
 	"cmp"
 	"context"
-	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/etcdlock/locks/session"
 )
-
-// ErrGone says that a ticket is not there any more although its session, as far as can be
-// known, is alive: it was removed, or passed over. It wraps [session.ErrLost]. To be in line again, join again.
-var ErrGone = fmt.Errorf("%w: the ticket is not there any more", session.ErrLost)
 
 // strategy is what a mode does in its own way.
 type strategy interface {
@@ -69,7 +62,7 @@ func (t *Ticket) wait(ctx context.Context) error {
 	if !together && len(t.parts) > 1 {
 		return t.confirm(ctx)
 	}
-	if p := t.first(); p.mode == permit && p.queue.slots {
+	if p := t.first(); p.mode == permit && p.queue.options.Slots {
 		return t.takeSlot(ctx)
 	}
 	return nil
@@ -77,7 +70,7 @@ func (t *Ticket) wait(ctx context.Context) error {
 
 // wait waits until p, which is one of parts, is granted.
 func (p *part) wait(ctx context.Context, parts []*part) error {
-	w := &watcher{session: p.session, recheck: p.queue.recheck}
+	w := &watcher{session: p.session, recheck: p.queue.options.recheck()}
 	for {
 		switch p.verdict {
 		case granted:

@@ -32,7 +32,7 @@ func stand(t *testing.T, c *embedtest.Cluster, theirs *clientv3.Client, recheck 
 	t.Helper()
 	p := &pair{c: c, client: c.Client(t), watches: spyOnWatches(c)}
 	p.holder = hold(t, fairqueue.New(open(t, p.client), "q"), fairqueue.Exclusive)
-	p.waiter = join(t, fairqueue.New(open(t, theirs), "q", fairqueue.WithRecheck(recheck)), fairqueue.Exclusive)
+	p.waiter = join(t, fairqueue.NewWith(open(t, theirs), "q", fairqueue.Options{Recheck: recheck}), fairqueue.Exclusive)
 	p.waiting = wait(t, within(t, patience), p.waiter)
 	p.watches.await(t, 1)
 	requireWaiting(t, p.waiting)
@@ -53,7 +53,7 @@ func TestAWaiterThatHasLostItsPlaceIsNotGranted(t *testing.T) {
 			t.Run(fmt.Sprint(mode, " ", name), func(t *testing.T) {
 				c, client := begin(t)
 				holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
-				ticket := join(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), mode)
+				ticket := join(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never}), mode)
 				waiting := standing(t, c, ticket)
 				vanish(t, client, ticket)
 				requireWaiting(t, waiting)
@@ -263,7 +263,7 @@ func TestAnAnswerOlderThanTheTicketIsNotBelieved(t *testing.T) {
 			t.Parallel()
 			c := embedtest.Start(t, embedtest.WithSize(3))
 			client, good := c.Client(t), c.Members()[0].Client(t)
-			mine := fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never))
+			mine := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
 			holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
 			answerFromBehind := leaveBehind(t, c)
 
@@ -303,7 +303,7 @@ func TestADeletionBeforeTheWatchStandsIsSeen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, client := begin(t)
 			holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
-			ticket := join(t, fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)), fairqueue.Exclusive)
+			ticket := join(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never}), fairqueue.Exclusive)
 			vanish(t, client, holder)
 			require.NoError(t, ticket.Wait(within(t, patience)))
 		})
@@ -327,7 +327,7 @@ func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 	c, client := begin(t)
 	theirs, link := c.Link(t)
 	s := open(t, theirs)
-	q := fairqueue.New(s, "q", fairqueue.WithRecheck(50*time.Millisecond))
+	q := fairqueue.NewWith(s, "q", fairqueue.Options{Recheck: 50 * time.Millisecond})
 	mine := fairqueue.New(open(t, client), "q")
 	holder := hold(t, mine, fairqueue.Exclusive)
 	standing, blocked := join(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
@@ -387,7 +387,9 @@ func TestCallsEndWithTheirContextWithoutAQuorum(t *testing.T) {
 
 func TestAWaiterInTheMiddleDiesAndTheOrderStays(t *testing.T) {
 	c, client := begin(t)
-	queue := func() *fairqueue.Queue { return fairqueue.New(open(t, client), "q", fairqueue.WithRecheck(never)) }
+	queue := func() *fairqueue.Queue {
+		return fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
+	}
 	watches := spyOnWatches(c)
 	holder := hold(t, queue(), fairqueue.Exclusive)
 	var line []*fairqueue.Ticket

@@ -1,0 +1,80 @@
+package fairqueue
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/request"
+	"github.com/etcdlock/locks/session"
+)
+
+var (
+	// ErrBusy is what [Queue.TryJoin] returns if it would have to wait. Nothing is left
+	// of the attempt. Do something else, or Join.
+	ErrBusy = errors.New("etcdlock: busy")
+
+	// ErrGone says that a ticket is not there any more although its session, as far as can be
+	// known, is alive: it was removed, or passed over. It wraps [session.ErrLost]. To be in line again, join again.
+	ErrGone = fmt.Errorf("%w: the ticket is not there any more", session.ErrLost)
+
+	// ErrTooLarge is returned for a candidate's value of more than 1 MiB ([Queue.JoinCandidate],
+	// [Ticket.Set]), and by whatever joins a queue that has a label of more than 512 bytes
+	// ([Options]). The error says how much is allowed. Nothing was sent. Store a large value
+	// elsewhere, and where it is in the ticket.
+	ErrTooLarge = errors.New("etcdlock: too large")
+)
+
+// A request to etcd is at most 1.5 MiB large, unless etcd was started with another --max-request-bytes. What is
+// written below these limits fits: one value, or the owners of 127 tickets with the longest names of etcdlock.
+const (
+	largestValue = 1 << 20
+	longestLabel = 512
+)
+
+// spacesNamed is how many queues an error names.
+const spacesNamed = 8
+
+func checkSize(what string, size, limit int) error {
+	if size > limit {
+		return fmt.Errorf("%w: %s of %d bytes, at most %d are allowed", ErrTooLarge, what, size, limit)
+	}
+	return nil
+}
+
+func checkValue(value string) error { return checkSize("a value", len(value), largestValue) }
+
+func (q *Queue) failed(err error) error {
+	return failed(q.source, fmt.Sprintf("queue %s", q.space), err, q.space)
+}
+
+func (t *Ticket) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	what := "ticket " + t.Key()
+	if more := len(t.parts) - 1; more > 0 {
+		what = fmt.Sprintf("%s and %d more", what, more)
+	}
+	spaces := make([]space, len(t.parts))
+	for i, p := range t.parts {
+		spaces[i] = p.queue.space
+	}
+	return failed(t.Session(), what, err, spaces...)
+}
+
+// failed adds to err what it is about; if a context has ended, what is wrong with the connection; and if etcd denies a
+// permission, which ones are needed. Etcd's answer does not name the one that is missing.
+func failed(source session.Source, what string, err error, spaces ...space) error {
+	if err == nil {
+		return nil
+	}
+	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+		err = fmt.Errorf("%w: the client's user must be allowed to read and write keys that begin with %q", err, spaces[:min(len(spaces), spacesNamed)])
+	} else if has, ok := source.(interface{ Client() *clientv3.Client }); ok {
+		err = request.Explain(has.Client(), err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
