@@ -94,67 +94,45 @@ func (exclusive) blocker(p *part) blocker {
 	return b
 }
 
-// look does not read the queue if the predecessor was marked as the owner: since nothing was ahead of that, only
-// p itself has to be there. If the queue is still long, p is marked in the same request.
-func (exclusive) look(ctx context.Context, p *part, since wakeup) (err error) {
-	length := p.queue.space.markedLength(p.nearest, since.by)
-	if length == 0 {
-		return inOrder{}.look(ctx, p, since)
+// look does not read the queue if the predecessor was marked as the owner of a long queue: since nothing was ahead of
+// that, only p itself has to be there. That is the condition on which p is marked, too.
+func (exclusive) look(ctx context.Context, p *part, since wakeup) error {
+	if length := p.queue.space.markedLength(p.nearest, since.by); length > joinLimit && p.mode == Exclusive {
+		p.length = length - 1
+		if at := p.mark(ctx); at > since.revision {
+			p.seen, p.verdict = at, granted
+			return nil
+		}
 	}
-	p.length = length - 1
-	var there bool
-	var at int64
-	if p.mode == Exclusive && p.length > joinLimit {
-		there, at, err = p.mark(ctx)
-	}
-	if !p.marked || err != nil {
-		there, at, err = p.present(ctx, p.me, since.revision)
-	}
-	switch {
-	case err != nil:
-		return err
-	case at < since.revision:
-		return inOrder{}.look(ctx, p, since)
-	}
-	p.seen = at
-	if p.verdict = gone; there {
-		p.verdict = granted
-	}
-	return nil
+	return inOrder{}.look(ctx, p, since)
 }
 
-// granted marks a ticket in a long queue, unless look has done so. If that fails the successor looks.
+// granted marks a ticket in a long queue, unless look has tried to. If that fails the successor looks.
 func (exclusive) granted(ctx context.Context, p *part) error {
-	if p.marked || p.mode != Exclusive || p.length < longQueue {
-		return nil
-	}
-	if there, _, err := p.mark(ctx); err == nil && !there {
-		return ErrGone
+	if !p.marked && p.mode == Exclusive && p.length >= longQueue {
+		p.mark(ctx)
 	}
 	return nil
 }
 
-// mark writes that p owns, and reports whether it was there then.
-func (p *part) mark(ctx context.Context) (there bool, at int64, err error) {
+// mark writes that p owns. It returns the revision of that, or 0 if p may not be there, or its value is not the one
+// that it was created with: if this arrives late, Share or ReleaseAfter may have written.
+func (p *part) mark(ctx context.Context) (at int64) {
 	p.marked = true
 	ctx, cancel := context.WithTimeout(ctx, markLimit)
 	defer cancel()
 	value := fmt.Sprintf(ownerMark, p.length, p.me.revision) + strings.TrimPrefix(p.value, "{")
-	put := clientv3.OpPut(p.me.key, value, clientv3.WithLease(p.session.Lease()))
-	// Only on the value that it was created with: if this arrives late, Share or ReleaseAfter may have written.
-	unchanged := clientv3.Compare(clientv3.Version(p.me.key), "=", 1)
-	err = p.link().Call(ctx, func(ctx context.Context) error {
-		answer, err := p.session.Client().Txn(ctx).If(p.guard()).
-			Then(clientv3.OpTxn([]clientv3.Cmp{unchanged}, []clientv3.Op{put}, nil)).Commit()
-		if err == nil {
-			there, at = answer.Succeeded, answer.Header.Revision
-		}
-		if there && answer.Responses[0].GetResponseTxn().Succeeded {
+	_ = p.link().Call(ctx, func(ctx context.Context) error {
+		answer, err := p.session.Client().Txn(ctx).
+			If(p.guard(), clientv3.Compare(clientv3.Version(p.me.key), "=", 1)).
+			Then(clientv3.OpPut(p.me.key, value, clientv3.WithLease(p.session.Lease()))).Commit()
+		if err == nil && answer.Succeeded {
+			at = answer.Header.Revision
 			p.writing().last = at
 		}
 		return err
 	})
-	return there, at, err
+	return at
 }
 
 // markedLength returns the length in the mark of an owner whose deletion e is, or 0. The name

@@ -1,8 +1,10 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"errors"
+	"slices"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,7 +19,7 @@ import (
 func (t *Ticket) Lost(ctx context.Context) error {
 	needContext(ctx)
 	if len(t.parts) == 1 {
-		return t.first().lost(ctx)
+		return t.failed(t.first().lost(ctx))
 	}
 	watching, stop := context.WithCancel(ctx)
 	losses := make(chan error, len(t.parts))
@@ -27,11 +29,11 @@ func (t *Ticket) Lost(ctx context.Context) error {
 	}
 	defer watchers.Wait()
 	defer stop()
-	return <-losses
+	return t.failed(<-losses)
 }
 
 func (p *part) lost(ctx context.Context) error {
-	own := blocker{
+	err := p.until(ctx, blocker{
 		span: span{first: p.me.key},
 		endedBy: func(e *clientv3.Event) bool {
 			return e.Type == clientv3.EventTypeDelete && e.Kv.ModRevision > p.me.revision
@@ -39,25 +41,93 @@ func (p *part) lost(ctx context.Context) error {
 		exists: func(ctx context.Context, minRevision int64) (bool, int64, error) {
 			return p.present(ctx, p.me, minRevision)
 		},
-	}
+	})
+	return cmp.Or(err, ErrGone)
+}
+
+// until blocks until b has ended, which existed at p's revision.
+func (p *part) until(ctx context.Context, b blocker) error {
 	w := &watcher{session: p.session, recheck: p.queue.options.recheck()}
 	for seen := p.me.revision; ; {
-		wakeup, err := w.await(ctx, own, seen)
+		up, err := w.await(ctx, b, seen)
+		if err != nil || up.ended {
+			return err
+		}
+		exists, at, err := b.exists(ctx, up.revision)
 		if err != nil {
 			return err
 		}
-		exists, at := false, int64(0)
-		if !wakeup.ended {
-			if exists, at, err = own.exists(ctx, wakeup.revision); err != nil {
-				return err
-			}
-		}
 		if !exists {
-			if wakeup.timedOut {
-				w.switchStream()
+			if up.timedOut {
+				w.switchStream() // the watch has missed an event
 			}
-			return fmt.Errorf("ticket %s: %w", p.me.key, ErrGone)
+			return nil
 		}
 		seen = at
+	}
+}
+
+// Alone reads whether no other ticket is in the queue, for an exclusive ticket that has been
+// granted: one linearizable read of the beginning of the queue, and another one of all if the first found
+// only keys of queues below it. If the ticket is gone, the error wraps [ErrGone].
+func (t *Ticket) Alone(ctx context.Context) (bool, error) {
+	alone, _, err := t.first().alone(ctx, 0)
+	return alone, t.failed(err)
+}
+
+// Wanted blocks until another ticket is in the queue, and returns nil then, for an exclusive
+// ticket that has been granted. Otherwise it is like [Ticket.Lost]: it notices a join within
+// milliseconds, through one watch on the queue, and reads the beginning of the queue about every
+// 10 s.
+func (t *Ticket) Wanted(ctx context.Context) error {
+	p, gone := t.first(), false
+	err := p.until(ctx, blocker{
+		span: p.queue.space.all(),
+		puts: true,
+		endedBy: func(e *clientv3.Event) bool {
+			if string(e.Kv.Key) == p.me.key {
+				gone = e.Type == clientv3.EventTypeDelete && e.Kv.ModRevision > p.me.revision
+				return gone
+			}
+			_, direct := p.queue.space.mode(string(e.Kv.Key))
+			return direct && e.IsCreate()
+		},
+		exists: func(ctx context.Context, minRevision int64) (bool, int64, error) {
+			alone, at, err := p.alone(ctx, minRevision)
+			if gone = errors.Is(err, ErrGone); gone {
+				err = nil
+			}
+			return alone, at, err
+		},
+	})
+	if err == nil && gone {
+		err = ErrGone
+	}
+	return t.failed(err)
+}
+
+// alone reads whether p is the only ticket, at minRevision or later; as of now, if that is 0. If it is not there, the
+// error is ErrGone. It reads more than the beginning only if that has only keys of queues below the prefix.
+func (p *part) alone(ctx context.Context, minRevision int64) (alone bool, at int64, err error) {
+	local, limit := minRevision > 0, int64(joinLimit)
+	for {
+		options := p.mode.readOptions(local)
+		lists, at, err := read(ctx, p.session,
+			clientv3.OpGet(p.me.key, options...), p.queue.space.all().get(append(options, clientv3.WithLimit(limit))...))
+		others := func(e entry) bool { return !e.is(p.me) && p.queue.space.blocks(e, Exclusive) }
+		switch {
+		case err != nil:
+			return false, 0, err
+		case local && at < max(minRevision, p.me.revision):
+			local = false
+		case !lists[0].contains(p.me):
+			return false, at, ErrGone
+		case slices.ContainsFunc(lists[1].entries, others):
+			return false, at, nil
+		case !lists[1].more:
+			return true, at, nil
+		default:
+			limit = 0
+		}
 	}
 }
