@@ -58,21 +58,23 @@ func (t *Ticket) failed(err error) error {
 	if more := len(t.parts) - 1; more > 0 {
 		what = fmt.Sprintf("%s and %d more", what, more)
 	}
-	spaces := make([]space, len(t.parts))
-	for i, p := range t.parts {
-		spaces[i] = p.queue.space
+	var spaces []space
+	for _, p := range t.parts {
+		if spaces = append(spaces, p.queue.space); p.queue.options.Slots {
+			spaces = append(spaces, p.queue.slotSpace())
+		}
 	}
 	return failed(t.Session(), what, err, spaces...)
 }
 
 // failed adds to err what it is about; if a context has ended, what is wrong with the connection; and if etcd denies a
-// permission, which ones are needed. Etcd's answer does not name the one that is missing.
+// permission, for which keys. Etcd's answer does not say that.
 func failed(source session.Source, what string, err error, spaces ...space) error {
 	if err == nil {
 		return nil
 	}
 	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
-		err = fmt.Errorf("%w: the client's user must be allowed to read and write keys that begin with %q", err, spaces[:min(len(spaces), spacesNamed)])
+		err = fmt.Errorf("%w: the client's user lacks a permission for keys that begin with %q", err, spaces[:min(len(spaces), spacesNamed)])
 	} else if has, ok := source.(interface{ Client() *clientv3.Client }); ok {
 		err = request.Explain(has.Client(), err)
 	}
