@@ -2,8 +2,9 @@ package fairqueue
 
 import (
 	"context"
+	"maps"
+	"slices"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -31,20 +32,15 @@ func (p *part) ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
 	if err != nil || answer.More {
 		return Entry{}, 0, false
 	}
-	var first *mvccpb.KeyValue
-	for _, kv := range answer.Kvs {
-		if _, ok := p.queue.space.mode(string(kv.Key)); !ok || kv.CreateRevision >= p.me.revision {
-			continue
-		}
-		if ahead++; first == nil || kv.CreateRevision < first.CreateRevision {
-			first = kv
-		}
+	entries := slices.SortedFunc(maps.Values(p.queue.state(answer.Kvs)), byRevision)
+	if ahead = slices.IndexFunc(entries, func(e Entry) bool { return e.Revision >= p.me.revision }); ahead < 0 {
+		ahead = len(entries)
 	}
-	if first == nil {
+	if ahead == 0 {
 		return Entry{}, 0, false // free by now
 	}
 	// The owner may leave between the two reads, so both are of one revision.
-	owner, ok = p.read(ctx, string(first.Key), answer.Header.Revision)
+	owner, ok = p.read(ctx, entries[0].Key, answer.Header.Revision)
 	return owner, ahead, ok
 }
 

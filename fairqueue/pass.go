@@ -76,35 +76,31 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 	if p.mode != Candidate {
 		panic("fairqueue: only candidates can be passed over")
 	}
-	doubtful := false
-	var noSpace error
-	var over []Entry // would have been passed over by then
+	var unsure error // of an attempt that may have taken effect
+	var over []Entry // would have been passed over by it
 	for {
 		own, behind, here, err := p.behind(ctx)
 		switch {
-		case err != nil && (doubtful || noSpace != nil):
+		case err != nil && unsure != nil:
 			p.abandon()
 			return err
 		case err != nil:
 			return err
-		case !here && (doubtful || noSpace != nil) && !anyOf(over, behind):
-			p.passed() // an attempt whose answer was lost had been applied, or it comes to the same
+		case !here && unsure != nil && !anyOf(over, behind):
+			p.passed() // that attempt had been applied, or it comes to the same
 			return nil
 		case !here:
 			return ErrGone
+		case request.IsAnswer(unsure, rpctypes.ErrNoSpace):
+			return unsure // nothing has been applied
 		}
-		doubtful = false // what was sent had been refused in the end, and those guards never hold again
+		unsure = nil // what was sent had been refused in the end, and those guards never hold again
 		index, err := p.pick(ctx, behind, func(behind []Entry) int { return chosen(own, behind) })
 		if err == nil {
 			err = ctx.Err() // nothing sent, nothing in doubt
 		}
 		if err != nil {
 			return err
-		}
-		if noSpace != nil { // then no ticket can join either, and those that are there show whether the mark matters
-			if mark = false; prefer(behind, behind[index].Priority) >= 0 {
-				return noSpace
-			}
 		}
 		over = behind[:index]
 		conditions := []clientv3.Cmp{p.guard(), guardOf(behind[index])}
@@ -125,26 +121,24 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 		var done bool
 		err = p.link().Call(ctx, func(ctx context.Context) error {
 			answer, err := p.session.Client().Txn(ctx).If(conditions...).Then(writes...).Commit()
-			if noSpace = nil; request.IsAnswer(err, rpctypes.ErrNoSpace) {
-				noSpace = err // which may follow a write that has taken effect
+			if request.Doubtful(err) && (unsure == nil || request.IsAnswer(unsure, rpctypes.ErrNoSpace)) {
+				unsure = err
 			}
-			doubtful = doubtful || noSpace == nil && request.Doubtful(err)
 			done = err == nil && answer.Succeeded
 			return err
 		})
 		switch {
-		case err != nil && doubtful:
-			p.abandon()
-			return err
-		case noSpace != nil: // the next read shows what has become of it
-		case err != nil:
-			if request.IsAnswer(err, rpctypes.ErrTooManyOps) {
-				err = &TooManyError{Places: len(conditions)}
-			}
-			return err
 		case done:
 			p.passed()
 			return nil
+		case err == nil, request.IsAnswer(unsure, rpctypes.ErrNoSpace): // the next read shows what has become of it
+		case unsure != nil:
+			p.abandon()
+			return err
+		case request.IsAnswer(err, rpctypes.ErrTooManyOps):
+			return &TooManyError{Places: len(conditions)}
+		default:
+			return err
 		}
 	}
 }

@@ -144,19 +144,15 @@ func (q *Queue) current(ctx context.Context, s *session.Session, weight, size in
 
 // look reads the size and the tickets up to p.
 func (s *permits) look(ctx context.Context, p *part, since wakeup) error {
-	minRevision := max(since.revision, p.me.revision)
-	at := int64(0)
-	for _, local := range []bool{true, false} {
-		snapshot, err := s.read(ctx, p, local)
-		switch {
-		case err != nil:
-			return err
-		case snapshot.revision >= minRevision:
-			return s.learn(p, snapshot)
-		}
-		at = snapshot.revision
+	var snapshot permitSnapshot
+	_, err := p.asOf(max(since.revision, p.me.revision), func(local bool) (_ int64, err error) {
+		snapshot, err = s.read(ctx, p, local)
+		return snapshot.revision, err
+	})
+	if err != nil {
+		return err
 	}
-	return p.link().WentBack(minRevision, at)
+	return s.learn(p, snapshot)
 }
 
 func (s *permits) read(ctx context.Context, p *part, local bool) (permitSnapshot, error) {

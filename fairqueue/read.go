@@ -81,17 +81,23 @@ func (l list) contains(e entry) bool {
 
 // present reports whether e is there, as it was, at minRevision or later.
 func (p *part) present(ctx context.Context, e entry, minRevision int64) (there bool, at int64, err error) {
-	for _, local := range []bool{true, false} {
+	at, err = p.asOf(minRevision, func(local bool) (int64, error) {
 		lists, revision, err := read(ctx, p.session, clientv3.OpGet(e.key, p.mode.readOptions(local)...))
-		if err != nil {
-			return false, 0, err
-		}
-		there, at = lists[0].contains(e), revision
-		if at >= minRevision {
-			break
+		there = err == nil && lists[0].contains(e)
+		return revision, err
+	})
+	return there, at, err
+}
+
+// asOf asks any member, however far behind it is, and the quorum if the answer is older than minRevision. Ask returns
+// the revision of its answer. If the quorum's is older, etcd has gone back, and the session ends.
+func (p *part) asOf(minRevision int64, ask func(local bool) (at int64, err error)) (at int64, err error) {
+	for _, local := range []bool{true, false} {
+		if at, err = ask(local); err != nil || at >= minRevision {
+			return at, err
 		}
 	}
-	return there, at, nil
+	return at, p.link().WentBack(minRevision, at)
 }
 
 // readOptions are for reads that a ticket of mode m makes: of keys only, which etcd serves

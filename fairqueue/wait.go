@@ -111,26 +111,19 @@ func (p *part) wait(ctx context.Context, parts []*part) error {
 type inOrder struct{}
 
 // look is cut off behind the nearest blocker, which is enough unless keys of other queues are in between. Any
-// member may answer (invariant 2). Only if its answer is too old is the quorum asked.
+// member may answer (invariant 2).
 func (inOrder) look(ctx context.Context, p *part, since wakeup) error {
 	minRevision := max(since.revision, p.me.revision)
-	local := true
 	for _, limit := range []int64{1, 64, 0} {
-		for {
-			a, err := p.ask(ctx, limit, local)
-			if err != nil {
-				return err
-			}
-			p.learn(a, minRevision)
-			if p.verdict != askAgain {
-				break
-			}
-			if !local {
-				return p.link().WentBack(minRevision, a.revision)
-			}
-			local = false
+		var a answer
+		_, err := p.asOf(minRevision, func(local bool) (_ int64, err error) {
+			a, err = p.ask(ctx, limit, local)
+			return a.revision, err
+		})
+		if err != nil {
+			return err
 		}
-		if p.verdict != askFurther {
+		if p.learn(a, minRevision); p.verdict != askFurther {
 			return nil
 		}
 	}
