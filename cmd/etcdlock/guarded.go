@@ -128,6 +128,9 @@ func (g *guarded) do(lease context.Context, env []string) error {
 	c, err := g.runner.Start(child.Spec{
 		Path: g.path, Args: g.argv, Env: env,
 		Left: func(others []int) {
+			if g.said.Load() && g.onLost == lostKill {
+				return // they are being killed, and the lock is not held
+			}
 			say("%s has ended, but not %s; the lock is held until they have", title(g.argv), processes(others))
 		},
 		Resumed: func() { say("not suspended: the lock would be lost") },

@@ -24,6 +24,15 @@ func TestLossEndsTheCommand(t *testing.T) {
 	require.Len(t, lines.FindAllString(r.errors.String(), -1), 1, "a line, though the command has two")
 }
 
+func TestLossIsToldInOneLineThoughProcessesAreLeft(t *testing.T) {
+	t.Parallel()
+	r := start(t, "run", "--ttl", "8", "--grace", "2", name(t), "sh", "-c", `trap "" TERM; sleep 1000 & trap - TERM; echo ready; wait`)
+	r.says("ready")
+	remove(t, name(t))
+	require.Equal(t, 124, r.code())
+	require.Contains(t, complaint(t, r), "lost")
+}
+
 func TestLossThatOnlyTheReleaseNoticesCounts(t *testing.T) {
 	t.Parallel()
 	// A hold watches its key when it is a second old.

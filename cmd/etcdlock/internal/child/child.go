@@ -25,7 +25,7 @@ type Spec struct {
 	// Background is for a command beside another one: its standard input is empty, its output goes to
 	// standard error, and the terminal stays where it is.
 	Background bool
-	// Left is called once if the command has ended and other processes of its group have not.
+	// Left is called once if the command has ended and other processes of its group have not, a second later.
 	Left func(processes []int)
 	// Resumed is called when the command is stopped at the terminal and has been resumed.
 	Resumed func()

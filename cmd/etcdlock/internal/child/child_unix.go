@@ -9,8 +9,14 @@ import (
 	"time"
 )
 
-// look is how often processes are counted that the command has left behind.
-const look = 20 * time.Millisecond
+const (
+	// look is how often processes are counted that the command has left behind.
+	look = 20 * time.Millisecond
+
+	// leaving is how long they may take to end before that is reported: a signal to the group ends all of them, but
+	// not at the same moment.
+	leaving = time.Second
+)
 
 // own has the commands that their Child reaps.
 var own = struct {
@@ -49,15 +55,16 @@ func (c *Child) follow() {
 		c.wake() // it may have been stopped for reading too early
 	}
 	c.await()
+	ended := time.Now()
 	for reported := false; ; {
 		others := c.others()
 		if len(others) == 0 {
 			break
 		}
-		if !reported && c.spec.Left != nil {
+		if !reported && c.spec.Left != nil && time.Since(ended) > leaving {
 			c.spec.Left(others)
+			reported = true
 		}
-		reported = true
 		time.Sleep(look)
 	}
 	if c.system.foreground {
