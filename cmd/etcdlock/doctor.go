@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -108,16 +109,24 @@ func printDiagnosis(to io.Writer, format string, result diagnosisJSON) error {
 	if format == asJSON {
 		return printJSON(to, result)
 	}
+	colour := to == io.Writer(os.Stdout) && coloured(os.Stdout)
 	var rows [][]string
 	for _, f := range result.Findings {
 		text := f.Text
 		if f.Advice != "" {
 			text += ": " + f.Advice
 		}
-		rows = append(rows, []string{f.Level, f.Check, printable(text)})
+		level := f.Level
+		if colour { // in every row, so that the columns stay aligned
+			level = colours[level] + level + "\x1b[0m"
+		}
+		rows = append(rows, []string{level, f.Check, printable(text)})
 	}
 	return printTable(to, rows)
 }
+
+// colours of levels are green, yellow and red.
+var colours = map[string]string{levelOK: "\x1b[32m", levelWarn: "\x1b[33m", levelFail: "\x1b[31m"}
 
 // answered bounds a single question.
 func (d *doctor) answered(ctx context.Context) (context.Context, context.CancelFunc) {

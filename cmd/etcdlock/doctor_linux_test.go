@@ -193,6 +193,16 @@ func startOldEtcd(t *testing.T) (endpoint string) {
 	return endpoint
 }
 
+func TestDoctorColoursLevelsOnATerminal(t *testing.T) {
+	t.Parallel()
+	colour, _ := onTerminal(t, "TERM=xterm NO_COLOR= $ETCDLOCK doctor")
+	colour.says("\x1b[32mOK\x1b[0m")
+	plain, _ := onTerminal(t, "TERM=xterm NO_COLOR=1 $ETCDLOCK doctor")
+	plain.says("OK ")
+	plain.code()
+	require.NotContains(t, plain.out.String(), "\x1b")
+}
+
 func TestDoctorWithoutEtcdSaysSo(t *testing.T) {
 	t.Parallel()
 	r := prepare(t, []string{"127.0.0.1:1"}, "doctor", "--dial-timeout", "1s").start()
