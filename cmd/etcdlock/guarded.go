@@ -50,11 +50,15 @@ func (r *lockFlags) run(ctx context.Context, c *connection, name string, argv []
 		return err
 	}
 	work := &guarded{protection: &r.protection, runner: &runner, hold: hold, name: name, argv: argv, path: path}
+	if r.yield {
+		work.wanted = wanted(ctx, hold, name)
+	}
 	if len(argv) == 0 {
 		fmt.Println(hold.Key())
 		select {
 		case <-ctx.Done():
 		case <-hold.Done():
+		case <-work.wanted:
 		}
 		return work.release(c.command, nil)
 	}
@@ -119,7 +123,25 @@ type guarded struct {
 	hold       *etcdlock.Hold
 	name, path string
 	argv       []string
-	said       atomic.Bool // that the lock is lost
+	wanted     <-chan struct{} // closed when the command is to end for somebody else; nil if that is not asked for
+	said       atomic.Bool     // that the lock is lost
+}
+
+// errYield is why nothing is started any more when somebody else waits.
+var errYield = errors.New("somebody waits for the lock")
+
+// wanted returns a channel that is closed when somebody else stands in line. What it starts ends with ctx or hold.
+func wanted(ctx context.Context, hold *etcdlock.Hold, name string) <-chan struct{} {
+	seen := make(chan struct{})
+	go func() {
+		switch err := hold.Wanted(ctx); {
+		case err == nil:
+			close(seen)
+		case ctx.Err() == nil && hold.Err() == nil:
+			say("not known whether somebody waits for %q: %v", name, err)
+		}
+	}()
+	return seen
 }
 
 // do runs the command until its group has ended, and ends it when lease has ended. The error is that of the start,
@@ -153,6 +175,10 @@ func (g *guarded) do(lease context.Context, env []string) error {
 				return &exitError{code: code}
 			}
 			return nil
+		case <-g.wanted:
+			g.wanted = nil
+			say("%v %q, ending %s", errYield, g.name, title(g.argv))
+			g.runner.Forward(syscall.SIGTERM, errYield, g.stopTimeout.Duration)
 		case <-ticker.C:
 			_ = g.hold.Err() // which ends its context
 		}

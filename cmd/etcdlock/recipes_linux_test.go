@@ -22,7 +22,7 @@ func recipe(t *testing.T, comment string) string {
 	require.True(t, found, comment)
 	_, block, _ = strings.Cut(block, "\n")
 	block, _, _ = strings.Cut(block, "```")
-	command, _, _ := strings.Cut(block, "\n\n")
+	command, _, _ := strings.Cut(block, "\n#")
 	require.Contains(t, command, "etcdlock ")
 	return strings.TrimSpace(command)
 }

@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/fairqueue"
 )
 
 func newRelease(c *connection) *cobra.Command {
-	var token int64
-	var holder string
-	var yes bool
+	var r releaseFlags
 	cmd := &cobra.Command{
 		Use:   "release NAME",
 		Short: "Take a lock away from its holder",
@@ -26,27 +26,55 @@ holder that is stuck. A holder that lives is told of the loss, but goes on until
 guarded by etcd or by the token is safe from it.
 
 If several hold it, or a waiter is to be removed, --token or --holder says which one; inspect shows them. It
-asks before it does anything, unless --yes is given. The exit code is 1 if nobody holds the lock.`,
+asks before it does anything, unless --yes is given. The exit code is 1 if nobody holds the lock.
+
+With --ask it stands in line and waits until the holder gives the lock up. "etcdlock run --yield" does that, and
+a program that calls Hold.Wanted. With --grace the holder is removed if it has not done so by then.`,
 		Args: mistakes(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if token != 0 && holder != "" {
-				return mistakef("--token and --holder exclude each other")
+			if err := r.check(cmd.Flags()); err != nil {
+				return err
 			}
-			return c.release(cmd, args[0], func(p etcdlock.Place) bool {
-				switch {
-				case token != 0:
-					return int64(p.Token) == token
-				case holder != "":
-					return isHolder(p, holder)
-				}
-				return p.Holding
-			}, yes)
+			return c.release(cmd, args[0], r)
 		},
 	}
-	cmd.Flags().Int64Var(&token, "token", 0, "remove the place with this token")
-	cmd.Flags().StringVar(&holder, "holder", "", "remove the place of `HOST[:PID]`")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	f := cmd.Flags()
+	f.Int64Var(&r.token, "token", 0, "remove the place with this token")
+	f.StringVar(&r.holder, "holder", "", "remove the place of `HOST[:PID]`")
+	f.BoolVarP(&r.yes, "yes", "y", false, "do not ask for a confirmation")
+	f.BoolVar(&r.ask, "ask", false, "wait until the holder gives the lock up")
+	f.Var(&r.grace, "grace", "with --ask, remove the holder after so long")
 	return cmd
+}
+
+// releaseFlags say whom to remove, and how.
+type releaseFlags struct {
+	token    int64
+	holder   string
+	yes, ask bool
+	grace    seconds
+}
+
+func (r *releaseFlags) check(f *pflag.FlagSet) error {
+	switch {
+	case r.token != 0 && r.holder != "":
+		return mistakef("--token and --holder exclude each other")
+	case f.Changed("grace") && !r.ask:
+		return mistakef("--grace needs --ask")
+	case f.Changed("grace") && r.grace.Duration == 0:
+		return mistakef("--grace must be positive")
+	}
+	return nil
+}
+
+func (r *releaseFlags) fits(p etcdlock.Place) bool {
+	switch {
+	case r.token != 0:
+		return int64(p.Token) == r.token
+	case r.holder != "":
+		return isHolder(p, r.holder)
+	}
+	return p.Holding
 }
 
 func isHolder(p etcdlock.Place, holder string) bool {
@@ -54,7 +82,7 @@ func isHolder(p etcdlock.Place, holder string) bool {
 }
 
 // release removes the one place that fits.
-func (c *connection) release(cmd *cobra.Command, name string, fits func(etcdlock.Place) bool, yes bool) error {
+func (c *connection) release(cmd *cobra.Command, name string, r releaseFlags) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -68,7 +96,7 @@ func (c *connection) release(cmd *cobra.Command, name string, fits func(etcdlock
 	}
 	var found []etcdlock.Place
 	for _, p := range queue.Places {
-		if fits(p) {
+		if r.fits(p) {
 			found = append(found, p)
 		}
 	}
@@ -81,16 +109,25 @@ func (c *connection) release(cmd *cobra.Command, name string, fits func(etcdlock
 	}
 	place := found[0]
 	only := describe(etcdlock.Queue{Name: name, Holding: 1, Places: found})
+	if r.ask && (!place.Holding || place.Kind != fairqueue.Exclusive.String()) {
+		return mistakef("--ask is for the holder of an exclusive lock, and nobody else looks who waits; see etcdlock inspect")
+	}
 	if err := printQueue(os.Stderr, asWide, only, time.Now()); err != nil {
 		return err
+	}
+	if r.ask && r.grace.Duration == 0 {
+		return c.ask(cmd.Context(), client, queue, place, 0) // which harms nobody
 	}
 	if isRenewed(ctx, client, place.Lease) {
 		say("its lease is being renewed: the holder lives, and goes on until it notices")
 	}
-	if !yes {
+	if !r.yes {
 		if err := confirm("Remove it?"); err != nil {
 			return err
 		}
+	}
+	if r.ask {
+		return c.ask(cmd.Context(), client, queue, place, r.grace.Duration)
 	}
 	ctx, cancel = c.limited(cmd.Context()) // the answer may have taken long
 	defer cancel()

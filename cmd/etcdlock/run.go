@@ -66,6 +66,7 @@ func (p *protection) check(f *pflag.FlagSet) error {
 type lockFlags struct {
 	protection
 	nonblock, shared bool
+	yield            bool
 	wait             seconds
 	waits            bool // wait was given
 	conflict         int
@@ -128,6 +129,7 @@ func (r *lockFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&r.slots, "slots", false, "with --limit, number the holders: ETCDLOCK_SLOT")
 	f.StringArrayVar(&r.also, "also", nil, "take lock `NAME` as well, all or nothing; may be repeated")
 	f.Var(&r.minHold, "min-hold", "keep the lock for so long at least, even if the command ends before")
+	f.BoolVar(&r.yield, "yield", false, "send SIGTERM to the command when somebody else waits for the lock")
 	f.Var(&r.once, "once", "-n --min-hold, and exit code 0 if the lock is not free: a job that every machine starts")
 }
 
@@ -159,6 +161,8 @@ func (r *lockFlags) check(f *pflag.FlagSet, argv []string) error {
 		wrong = "--limit cannot be combined with --shared or --also"
 	case r.shared && (f.Changed("exclusive") || f.Changed("exclusive-lock")):
 		wrong = "--shared and --exclusive exclude each other"
+	case r.yield && (r.shared || r.limit > 0 || len(r.also) > 0):
+		wrong = "--yield cannot be combined with --shared, --limit or --also"
 	case r.conflict < 0 || r.conflict > 255:
 		wrong = "--conflict-exit-code must be from 0 to 255"
 	case r.once.Duration > 0 && (r.minHold.Duration > 0 || r.waits):
