@@ -159,17 +159,6 @@ func TestAGroupThatLosesAPartIsLost(t *testing.T) {
 	require.True(t, next.Granted())
 }
 
-func TestALowerLimitOfEtcdIsReported(t *testing.T) {
-	c, client := begin(t)
-	s := open(t, client)
-	c.Refuse("Txn", rpctypes.ErrGRPCTooManyOps)
-	_, err := fairqueue.JoinAll(within(t, patience), s, places(s, 5)...)
-	var tooMany *fairqueue.TooManyError
-	require.ErrorAs(t, err, &tooMany)
-	require.Equal(t, fairqueue.TooManyError{Places: 5}, *tooMany)
-	require.ErrorContains(t, err, "--max-txn-ops")
-}
-
 // All go or none, so what a second attempt finds tells whether the first was applied.
 func TestAGroupThatLosesAPartWhileItLeavesSaysSo(t *testing.T) {
 	for name, applied := range map[string]bool{"request lost": false, "reply lost": true} {
@@ -247,6 +236,7 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 			var tooMany *fairqueue.TooManyError
 			require.ErrorAs(t, err, &tooMany)
 			require.Equal(t, fairqueue.TooManyError{Places: 17}, *tooMany)
+			require.ErrorContains(t, err, "--max-txn-ops")
 			require.Empty(t, keysUnder(t, client, "g"))
 		})
 	}
@@ -276,21 +266,27 @@ func TestTheEndOfADoubtFreesTheNamesOfItsAttempt(t *testing.T) {
 	leave(t, g)
 }
 
-// Where the loss of a part is looked for while all others wait, the last part counts as well.
-func TestAWaitingGroupMissesAnyPart(t *testing.T) {
-	_, client := begin(t)
-	s, other := open(t, client), open(t, client)
-	all := make([]fairqueue.Place, 127)
-	for i := range all {
-		q := fairqueue.NewWith(s, fmt.Sprint("g/", i), fairqueue.Options{Recheck: 50 * time.Millisecond})
-		all[i] = fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive}
+// The loss of a part is found while others wait, the last part's as well.
+func TestAGroupThatHasLostAPartDoesNotWaitForTheRest(t *testing.T) {
+	for name, tt := range map[string]struct{ n, want, from, to, lost int }{
+		"all": {3, 3, 1, 3, 0}, "any": {3, 2, 1, 3, 0}, "the last of very many": {127, 127, 0, 1, 126},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, client := begin(t)
+			s := open(t, client)
+			queues := make([]fairqueue.Place, tt.n)
+			for i := range queues {
+				q := fairqueue.NewWith(s, fmt.Sprint("q/", i), fairqueue.Options{Recheck: 20 * time.Millisecond})
+				queues[i] = fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive}
+			}
+			before := joinAll(t, s, queues[tt.from:tt.to]...)
+			g := joinAny(t, s, tt.want, queues...)
+			waiting := wait(t, within(t, patience), g)
+			guards := g.Guards()
+			remove(t, client, string(guards[tt.lost].KeyBytes()))
+			require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
+			leave(t, before)
+			eventuallyEmpty(t, client, "q")
+		})
 	}
-	first := hold(t, places(other, 1)[0].Queue, fairqueue.Exclusive)
-	g := joinAll(t, s, all...)
-	waiting := wait(t, within(t, patience), g)
-	guards := g.Guards()
-	remove(t, client, string(guards[126].KeyBytes()))
-	require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
-	leave(t, first)
-	eventuallyEmpty(t, client, "g")
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -353,20 +352,6 @@ func TestARetryThatFindsItselfRemovedJoinsAnew(t *testing.T) {
 	look.Heal()
 	requireGranted(t, joined)
 	require.Len(t, keysUnder(t, client, "q"), 1)
-}
-
-func TestTooManyRequestsAreTriedAgain(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	s := open(t, c.Client(t))
-	q := fairqueue.New(s, "q")
-	fault := c.Refuse("Txn", rpctypes.ErrGRPCRequestTooManyRequests, embedtest.Times(3))
-	ticket := hold(t, q, fairqueue.Exclusive)
-	require.Equal(t, 3, fault.Bites())
-	fault = c.Refuse("Txn", rpctypes.ErrGRPCRequestTooManyRequests, embedtest.Times(3))
-	leave(t, ticket)
-	require.Equal(t, 3, fault.Bites())
-	require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), hold(t, q, fairqueue.Exclusive).Key(), "what was refused cannot come late")
 }
 
 func TestAStrangersKeyDoesNotHideATicketThatComesLate(t *testing.T) {

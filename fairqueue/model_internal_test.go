@@ -464,13 +464,6 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestCompleteFrom(t *testing.T) {
-	list := []entry{{key: "q/x3-0", revision: 9}, {key: "q/x2-0", revision: 7}, {key: "q/x1-0", revision: 4}}
-	require.Zero(t, completeSince(list, false))
-	require.Zero(t, completeSince(nil, false))
-	require.EqualValues(t, 4, completeSince(list, true))
-}
-
 func TestAnAnswerFromBeforeTheTicketEndsTheWait(t *testing.T) {
 	// What the quorum says cannot be older than what it said before, unless
 	// somebody restored a backup. Then nothing can be trusted.

@@ -233,16 +233,6 @@ func TestATryJoinThatMayNotLookLeavesNothing(t *testing.T) {
 	eventually(t, "its ticket is gone", func() bool { return len(keysUnder(t, client, "a")) == standing })
 }
 
-func TestATryJoinThatEtcdDoesNotLetJoinSaysSo(t *testing.T) {
-	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "a")
-	put(t, client, "a/b/1")
-	c.Refuse("Txn", rpctypes.ErrGRPCNoSpace, embedtest.When(creating))
-	_, err := q.TryJoin(within(t, patience), fairqueue.Exclusive)
-	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
-	require.Len(t, keysUnder(t, client, "a"), 1)
-}
-
 // Somebody slips in between the read and the write of a TryJoin.
 func TestTryJoinThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 	for _, nested := range []bool{false, true} {

@@ -219,17 +219,6 @@ func TestTheSizeOfAQueueThatNobodyUsesCanBeForgotten(t *testing.T) {
 	leave(t, holdPermits(t, q, 1, 5))
 }
 
-func TestMorePermitsThanThereCanBeWriteNothing(t *testing.T) {
-	_, client, q := beginQueue(t)
-	leave(t, holdPermits(t, q, 1, 3))
-	before := storeRevision(t, client)
-	_, err := q.JoinPermits(within(t, patience), 4, 3)
-	requireSizeError(t, err, fairqueue.SizeError{Asked: 4, Agreed: 3, Weight: true})
-	require.Equal(t, before, storeRevision(t, client))
-	resize(t, q, 4)
-	leave(t, holdPermits(t, q, 4, 3))
-}
-
 func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
 	c, client, q := beginQueue(t)
 	leave(t, holdPermits(t, q, 1, 3))
@@ -241,28 +230,6 @@ func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
 		return nil
 	})
 	eventually(t, "no ticket is left", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
-}
-
-func TestAGroupThatHasLostAPartDoesNotWaitForTheRest(t *testing.T) {
-	for name, want := range map[string]int{"all": 3, "any": 2} {
-		t.Run(name, func(t *testing.T) {
-			_, client := begin(t)
-			s := open(t, client)
-			queues := make([]fairqueue.Place, 3)
-			for i := range queues {
-				q := fairqueue.NewWith(s, fmt.Sprint("q/", i), fairqueue.Options{Recheck: 20 * time.Millisecond})
-				queues[i] = fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive}
-			}
-			before, err := fairqueue.JoinAll(within(t, patience), s, queues[1:]...)
-			require.NoError(t, err)
-			g := joinAny(t, s, want, queues...)
-			waiting := wait(t, within(t, patience), g)
-			remove(t, client, g.Key()) // the first, which is granted
-			require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
-			leave(t, before)
-			eventuallyEmpty(t, client, "q")
-		})
-	}
 }
 
 // As the cost table says.

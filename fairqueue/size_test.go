@@ -35,13 +35,16 @@ func TestTheFirstToComeSetsTheSize(t *testing.T) {
 		_, err := take(within(t, patience), 1, 2)
 		requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 3})
 		require.Empty(t, ticketsUnder(t, client, "q"))
+		before := storeRevision(t, client)
 		for _, weight := range []int64{4, math.MaxInt64} {
 			_, err = take(within(t, patience), weight, 3)
 			requireSizeError(t, err, fairqueue.SizeError{Asked: weight, Agreed: 3, Weight: true})
 		}
-		require.Empty(t, ticketsUnder(t, client, "q"))
+		require.Equal(t, before, storeRevision(t, client), "what never fits writes nothing")
 	}
-	holdPermits(t, q, 3, 3)
+	leave(t, holdPermits(t, q, 3, 3))
+	resize(t, q, 4)
+	leave(t, holdPermits(t, q, 4, 3))
 }
 
 func TestReplacedSizesAreAcceptedAndOthersAreNot(t *testing.T) {

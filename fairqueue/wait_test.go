@@ -360,31 +360,6 @@ func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 	require.NoError(t, s.Err())
 }
 
-func TestCallsEndWithTheirContextWithoutAQuorum(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t, embedtest.WithSize(3))
-	client := c.Client(t)
-	s := open(t, client)
-	q := fairqueue.New(s, "q")
-	holder := hold(t, q, fairqueue.Exclusive)
-	ticket := join(t, q, fairqueue.Exclusive)
-	for _, m := range c.Members()[1:] {
-		m.Kill()
-	}
-	const short = 500 * time.Millisecond
-	require.ErrorIs(t, result(t, wait(t, within(t, short), ticket)), context.DeadlineExceeded)
-	_, err := q.Join(within(t, short), fairqueue.Exclusive)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, err = q.TryJoin(within(t, short), fairqueue.Exclusive)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, holder.Leave(within(t, short)), context.DeadlineExceeded)
-	for _, m := range c.Members()[1:] {
-		require.NoError(t, m.Restart())
-	}
-	require.NoError(t, s.Err())
-	eventuallyEmpty(t, client, "q")
-}
-
 func TestAWaiterInTheMiddleDiesAndTheOrderStays(t *testing.T) {
 	c, client := begin(t)
 	queue := func() *fairqueue.Queue {
