@@ -123,16 +123,6 @@ func TestInspectAsksAgainForATTLAndDoesWithoutThoseThatAreNotTold(t *testing.T) 
 	unlockAll(t, one, two)
 }
 
-func TestInspectCountsADowngradedWriterAndItsReaders(t *testing.T) {
-	q := newLine(t)
-	h := lock(t, q.mine)
-	require.NoError(t, h.Downgrade(within(t)))
-	reader := lock(t, q.theirs.RLocker())
-	seen := inspect(t, q.client, "orders")
-	require.Equal(t, 2, seen.Holding)
-	unlockAll(t, h, reader)
-}
-
 // What a lock is made with can be given as it is, of whatever kind it is.
 func TestInspectTakesTheOptionsOfEveryKind(t *testing.T) {
 	t.Parallel()
