@@ -106,6 +106,7 @@ type Leader struct {
 // Vacant reports whether there is no leader.
 func (l Leader) Vacant() bool { return l.Token == 0 }
 
+// leaderOf is the first of those in line.
 func leaderOf(entries []fairqueue.Entry) Leader {
 	if len(entries) == 0 {
 		return Leader{}
@@ -117,42 +118,31 @@ func leaderOf(entries []fairqueue.Entry) Leader {
 // Leader returns the present leader: one linearizable read. During a vacancy the error wraps
 // [ErrNoLeader]. It needs no session, and the caller need not be a candidate.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	e.ready(ctx)
-	leaders, err := e.inLine(ctx)
-	if err == nil && len(leaders) == 0 {
+	entries, err := e.entries(ctx)
+	leader := leaderOf(entries)
+	if err == nil && leader.Vacant() {
 		err = ErrNoLeader
 	}
-	if err != nil {
-		return Leader{}, failed("leader", e.name, err)
-	}
-	return leaders[0], nil
+	return leader, failed("leader", e.name, err)
 }
 
 // Candidates returns the waiting candidates, in line, for [Term.Transfer]. Cost and errors are as for
 // Leader, without ErrNoLeader.
-func (e *Election) Candidates(ctx context.Context) ([]Leader, error) {
-	e.ready(ctx)
-	leaders, err := e.inLine(ctx)
-	if err != nil {
-		return nil, failed("candidates", e.name, err)
+func (e *Election) Candidates(ctx context.Context) (waiting []Leader, err error) {
+	entries, err := e.entries(ctx)
+	for i := 1; i < len(entries); i++ {
+		waiting = append(waiting, leaderOf(entries[i:]))
 	}
-	return leaders[min(1, len(leaders)):], nil
+	return waiting, failed("candidates", e.name, err)
 }
 
-// inLine reads the leader and the candidates behind it.
-func (e *Election) inLine(ctx context.Context) ([]Leader, error) {
+func (e *Election) entries(ctx context.Context) ([]fairqueue.Entry, error) {
+	e.ready(ctx)
 	if e.err != nil {
 		return nil, e.err
 	}
 	entries, _, err := e.queue.Entries(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var leaders []Leader
-	for i := range entries {
-		leaders = append(leaders, leaderOf(entries[i:]))
-	}
-	return leaders, nil
+	return entries, err
 }
 
 // Observe yields the present leader, and then every change of leader or value, in order, until ctx
@@ -172,7 +162,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			yield(Leader{}, failed("observe", e.name, e.err))
 			return
 		}
-		first, last := true, Leader{}
+		var last *Leader
 		for entries, err := range e.queue.Follow(ctx) {
 			if err != nil {
 				if !yield(Leader{}, failed("observe", e.name, err)) {
@@ -181,10 +171,10 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				continue
 			}
 			leader := leaderOf(entries)
-			if !first && leader == last {
+			if last != nil && leader == *last {
 				continue
 			}
-			first, last = false, leader
+			last = &leader
 			if !yield(leader, nil) {
 				return
 			}

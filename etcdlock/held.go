@@ -24,12 +24,12 @@ func carry(ctx context.Context, h *Hold) context.Context {
 }
 
 // within returns ctx as it is while h is held, and what ends that earlier.
-func (h *Hold) within(ctx context.Context) (context.Context, context.CancelFunc) {
+func (h *Hold) within(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(carry(ctx, h))
 	detach := context.AfterFunc(h.Context(), func() { cancel(h.ended()) })
-	return ctx, func() {
+	return ctx, func(cause error) {
+		cancel(cause)
 		detach()
-		cancel(nil)
 	}
 }
 

@@ -126,12 +126,9 @@ func (h *Hold) Deadline() time.Time { return h.bound().Session().Deadline() }
 // the session first, with one request. Use it before a step that needs that much time. It fails with
 // ctx's error, with the end of the hold, or if d is more than the session's TTL less its margin: then
 // a longer TTL is needed.
-func (h *Hold) Ensure(ctx context.Context, d time.Duration) error {
+func (h *Hold) Ensure(ctx context.Context, d time.Duration) (err error) {
 	h.ready(ctx)
-	return failed("ensure", h.lock.name, h.ensure(ctx, d))
-}
-
-func (h *Hold) ensure(ctx context.Context, d time.Duration) error {
+	defer func() { err = failed("ensure", h.lock.name, err) }()
 	if err := h.Err(); err != nil {
 		return err
 	}
@@ -194,6 +191,16 @@ func (h *Hold) unlock(ctx context.Context) error {
 	}
 	h.released(lost != nil, failed("unlock", h.lock.name, err))
 	return err
+}
+
+// releaseTimeout is how long a release is waited for where there is no context for it.
+const releaseTimeout = 5 * time.Second
+
+// discard is Unlock where no caller takes its error. What is not confirmed in time the session goes on with.
+func (h *Hold) discard() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.values), releaseTimeout)
+	defer cancel()
+	_ = h.Unlock(ctx)
 }
 
 // onLoss calls f, in a goroutine of its own, if h ends otherwise than by Unlock.

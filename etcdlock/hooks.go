@@ -157,11 +157,7 @@ func (a *attempt) granted(h *Hold) {
 	})
 	callOrUndo(func() {
 		call(h.lock, func(h *Hooks) func(Acquired) { return h.Acquired }, Acquired{h.event(), h.since.Sub(a.began), a.queued})
-	}, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-		defer cancel()
-		_ = h.Unlock(ctx) // if it cannot be confirmed, the session goes on with it
-	})
+	}, h.discard)
 }
 
 func (h *Hold) released(afterLost bool, err error) {

@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// releaseTimeout is how long Do, and whatever else has no context for it, waits for a release to be confirmed.
-const releaseTimeout = 5 * time.Second
-
 // jobPatience is how long a Job tries to take its lock.
 const jobPatience = 10 * time.Second
 
@@ -51,15 +48,13 @@ func do(ctx context.Context, lock func(context.Context) (*Hold, error), fn func(
 		return err
 	}
 	defer func() {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-		defer cancel()
-		_ = h.Unlock(bounded) // if fn has not; what is not confirmed in time goes on in the background
+		h.discard() // if fn has not unlocked it
 		if lost := h.loss.Load(); lost != nil && !errors.Is(err, *lost) {
 			err = both(err, failed("do", h.lock.name, *lost))
 		}
 	}()
 	fnCtx, end := h.within(ctx)
-	defer end()
+	defer end(nil)
 	return fn(fnCtx, h)
 }
 

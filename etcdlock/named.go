@@ -99,7 +99,8 @@ func (n *Named) Hold(name string) (*Hold, bool) {
 func (n *Named) Context(ctx context.Context, name string) (context.Context, context.CancelFunc) {
 	needContext(ctx)
 	if h, ok := n.Hold(name); ok {
-		return h.within(ctx)
+		ctx, end := h.within(ctx)
+		return ctx, func() { end(nil) }
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	cancel(failed("context", name, ErrNotHeld))

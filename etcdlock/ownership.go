@@ -70,7 +70,7 @@ func (l *line) takeKept(ctx context.Context) *ownership {
 		return o
 	}
 	l.current = nil
-	go o.discard() // ends with its own time-out
+	go o.base.discard() // ends with its own time-out
 	return nil
 }
 
@@ -174,7 +174,7 @@ func (o *ownership) drop() {
 	}
 	l.mu.Unlock()
 	if kept {
-		o.discard()
+		o.base.discard()
 	}
 }
 
@@ -190,12 +190,5 @@ func (o *ownership) ended() {
 		}
 	}
 	l.mu.Unlock()
-	o.discard() // so that the name of a key that is lost is free again
-}
-
-// discard gives the ticket back where no caller waits. What is not confirmed in time the session goes on with.
-func (o *ownership) discard() {
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-	defer cancel()
-	_ = o.base.unlock(ctx)
+	o.base.discard() // so that the name of a key that is lost is free again
 }

@@ -50,7 +50,7 @@ func (e *Election) Run(ctx context.Context, value string, lead func(ctx context.
 		switch {
 		case ctx.Err() != nil:
 			if term != nil {
-				resign(ctx, term)
+				term.discard()
 			}
 			return failed("run", e.name, context.Cause(ctx))
 		case err != nil && !e.mayRecover(err):
@@ -70,16 +70,14 @@ func (e *Election) Run(ctx context.Context, value string, lead func(ctx context.
 
 // lead runs one term. stop says that Run is over.
 func (e *Election) lead(ctx context.Context, term *Term, health *healthCheck, lead func(context.Context, *Term) error) (stop bool, err error) {
-	leading, end := context.WithCancelCause(carry(ctx, term.Hold))
-	detach := context.AfterFunc(term.Context(), func() { end(context.Cause(term.Context())) })
+	leading, end := term.within(ctx)
 	var checking sync.WaitGroup
 	checking.Go(func() { health.watch(leading, end) })
 	defer func() {
 		// A panic of lead passes through here, too.
 		end(nil)
 		checking.Wait()
-		detach()
-		resign(ctx, term)
+		term.discard() // a loss has ended lead's context
 	}()
 	if err := health.ask(leading); err != nil {
 		end(err)
@@ -102,13 +100,6 @@ func (e *Election) lead(ctx context.Context, term *Term, health *healthCheck, le
 		return false, nil
 	}
 	return err != nil, err
-}
-
-// resign gives up a term when its work has stopped.
-func resign(ctx context.Context, term *Term) {
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
-	_ = term.Resign(bounded) // a loss has ended lead's context; the rest goes on in the background
 }
 
 // mayRecover reports whether a later campaign may succeed.

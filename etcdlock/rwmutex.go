@@ -102,12 +102,9 @@ var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be 
 // etcd answers, the hold may have become shared or not; call it again. Only holds of a single Mutex or
 // RWMutex can be downgraded, and not of a Mutex [WithLocalHandover] or [WithRetention], nor of a
 // ReentrantLock; others get an error.
-func (h *Hold) Downgrade(ctx context.Context) error {
+func (h *Hold) Downgrade(ctx context.Context) (err error) {
 	h.ready(ctx)
-	return failed("downgrade", h.lock.name, h.downgrade(ctx))
-}
-
-func (h *Hold) downgrade(ctx context.Context) error {
+	defer func() { err = failed("downgrade", h.lock.name, err) }()
 	if err := h.Err(); err != nil {
 		return err
 	}
@@ -118,7 +115,7 @@ func (h *Hold) downgrade(ctx context.Context) error {
 	if !ok || h.lock.kind != kindMutex && h.lock.kind != kindWrite {
 		return errNoWriter
 	}
-	err := c.Share(ctx)
+	err = c.Share(ctx)
 	switch {
 	case err == nil:
 		h.downgraded.Store(true)

@@ -81,24 +81,23 @@ var errSlots = errors.New("with slots only one permit can be taken at a time")
 // otherwise. After such a change a waiter may get a free permit up to about 10 s late. It panics if
 // size is not positive. One read and one transaction.
 func (s *Semaphore) Resize(ctx context.Context, size int64) error {
-	s.ready(ctx)
-	err := s.err
-	if err == nil {
-		err = s.queue.Resize(ctx, size)
-	}
-	return failed("resize", s.name, err)
+	return s.change(ctx, "resize", func() error { return s.queue.Resize(ctx, size) })
 }
 
 // Forget removes the stored size, a key that stays in etcd when the semaphore is not in use. It is for
 // names that are not used again. If a permit is held or waited for, the error wraps [ErrBusy]. One
 // transaction.
 func (s *Semaphore) Forget(ctx context.Context) error {
+	return s.change(ctx, "forget", func() error { return s.queue.Forget(ctx) })
+}
+
+func (s *Semaphore) change(ctx context.Context, op string, change func() error) error {
 	s.ready(ctx)
 	err := s.err
 	if err == nil {
-		err = s.queue.Forget(ctx)
+		err = change()
 	}
-	return failed("forget", s.name, err)
+	return failed(op, s.name, err)
 }
 
 // Sizes yields the size, 0 before the first use, and then every change of it, until ctx ends. An error

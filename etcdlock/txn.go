@@ -62,12 +62,8 @@ func (t *guardedTxn) Else(ops ...clientv3.Op) clientv3.Txn {
 	return t
 }
 
-func (t *guardedTxn) Commit() (*clientv3.TxnResponse, error) {
-	response, err := t.commit()
-	return response, failed("txn", t.hold.lock.name, err)
-}
-
-func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
+func (t *guardedTxn) Commit() (response *clientv3.TxnResponse, err error) {
+	defer func() { err = failed("txn", t.hold.lock.name, err) }()
 	if err := t.hold.Err(); err != nil {
 		return nil, err
 	}
@@ -77,23 +73,20 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 		return nil, err // the client would send nothing, and its error would look like that of a lost answer
 	}
 	defer context.AfterFunc(t.hold.Context(), stop)() // without the lock there is nothing to wait for
-	guards := t.hold.Guards()
-	var response *clientv3.TxnResponse
+	s, guards := t.hold.claim.Session(), t.hold.Guards()
 	var missing string
-	client := t.hold.claim.Session().Client()
-	err := request.AwaitConnection(ctx, ctx, client)
-	if err != nil {
+	if err = request.AwaitConnection(ctx, ctx, s.Client()); err != nil {
 		err = request.Unsent(err)
 	} else {
-		response, missing, err = t.guarded(client.Txn(ctx), guards)
+		response, missing, err = t.guarded(s.Client().Txn(ctx), guards)
 	}
-	if request.IsAnswer(err, rpctypes.ErrTooManyOps) {
+	switch {
+	case request.IsAnswer(err, rpctypes.ErrTooManyOps):
 		return nil, fmt.Errorf("%w: %d comparisons guard the lock, which count as well (etcd allows 128 unless it has another --max-txn-ops)",
 			err, len(guards))
-	}
-	if err != nil {
+	case err != nil:
 		unknown := request.Doubtful(err)
-		err = request.Explain(t.hold.claim.Session().Client(), err)
+		err = request.Explain(s.Client(), err)
 		if t.ctx.Err() == nil {
 			err = t.hold.orEnd(err)
 		}
@@ -101,9 +94,8 @@ func (t *guardedTxn) commit() (*clientv3.TxnResponse, error) {
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
 		return nil, err
-	}
-	if missing != "" {
-		return nil, t.hold.gone(explainLoss(t.hold.claim.Session(), missing))
+	case missing != "":
+		return nil, t.hold.gone(explainLoss(s, missing))
 	}
 	return response, nil
 }

@@ -12,14 +12,9 @@ import (
 // wanted. It is for the holds of a [Mutex], a [RWMutex] (for writing) and an [Election]; for those of a Mutex
 // [WithLocalHandover] or [WithRetention], of a [ReentrantLock] and for shared ones it returns an error at once. While
 // it runs it costs a watch on the queue, and a small read about every 10 s.
-func (h *Hold) Wanted(ctx context.Context) error {
+func (h *Hold) Wanted(ctx context.Context) (err error) {
 	h.ready(ctx)
-	return failed("wanted", h.lock.name, h.wanted(ctx))
-}
-
-var errNotExclusive = errors.New("only the exclusive hold of a single lock, which is not shared in memory, knows of waiters")
-
-func (h *Hold) wanted(ctx context.Context) error {
+	defer func() { err = failed("wanted", h.lock.name, err) }()
 	if err := h.Err(); err != nil {
 		return err
 	}
@@ -30,9 +25,11 @@ func (h *Hold) wanted(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(h.Context(), stop)()
-	err := ticket.Wanted(ctx)
+	err = ticket.Wanted(ctx)
 	if errors.Is(err, fairqueue.ErrGone) {
 		err = h.gone(err)
 	}
 	return h.orEnd(err)
 }
+
+var errNotExclusive = errors.New("only the exclusive hold of a single lock, which is not shared in memory, knows of waiters")
