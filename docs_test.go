@@ -192,7 +192,7 @@ type source struct {
 }
 
 // core are the directories whose names documents use.
-var core = []string{"session", "internal", "fairqueue", "etcdlock", "embedtest", "examples"}
+var core = []string{"session", "internal", "fairqueue", "etcdlock", "embedtest", "examples", "bench"}
 
 func parseCore(t *testing.T) *source {
 	t.Helper()
