@@ -145,14 +145,14 @@ func (t *Ticket) seenTogether() bool {
 }
 
 // confirm reads whether all parts are there at once: those granted first may be gone by now.
-func (t *Ticket) confirm(ctx context.Context) error {
-	reads := make([]clientv3.Op, len(t.parts))
-	for i, p := range t.parts {
+func confirm(ctx context.Context, parts []*part) error {
+	reads := make([]clientv3.Op, len(parts))
+	for i, p := range parts {
 		reads[i] = clientv3.OpGet(p.me.key, clientv3.WithKeysOnly())
 	}
-	lists, _, err := read(ctx, t.Session(), reads...)
+	lists, _, err := read(ctx, parts[0].session, reads...)
 	for i, l := range lists {
-		if !l.contains(t.parts[i].me) {
+		if !l.contains(parts[i].me) {
 			return ErrGone
 		}
 	}

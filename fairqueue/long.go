@@ -61,18 +61,13 @@ func (exclusive) firstLook(ctx context.Context, p *part) error {
 
 // readWhole reads all tickets, in order, as of now.
 func (q *Queue) readWhole(ctx context.Context, s *session.Session) (answer, error) {
-	var response *clientv3.GetResponse
-	all := q.space.all()
-	err := s.Link().Call(ctx, func(ctx context.Context) (err error) { // not read: a large answer must not delay others
-		response, err = s.Client().Get(ctx, all.first, clientv3.WithRange(all.end), clientv3.WithKeysOnly())
-		return err
-	})
+	lists, revision, err := read(ctx, s, q.beginning(Exclusive, 0)...)
 	if err != nil {
 		return answer{}, err
 	}
-	entries := slices.DeleteFunc(entriesOf(response.Kvs), func(e entry) bool { return !q.space.blocks(e, Exclusive) })
+	entries := slices.DeleteFunc(lists[0].entries, func(e entry) bool { return !q.space.blocks(e, Exclusive) })
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
-	return answer{revision: response.Header.Revision, entries: entries, length: response.Count}, nil
+	return answer{revision: revision, entries: entries, length: lists[0].count}, nil
 }
 
 // endingAt is the part of a that matters to me: the ticket itself and the entry before it. The entries of a are in

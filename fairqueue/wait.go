@@ -60,7 +60,7 @@ func (t *Ticket) wait(ctx context.Context) error {
 		}
 	}
 	if !together && len(t.parts) > 1 {
-		return t.confirm(ctx)
+		return confirm(ctx, t.parts)
 	}
 	if p := t.first(); p.mode == permit && p.queue.options.Slots {
 		return t.takeSlot(ctx)
@@ -139,29 +139,12 @@ func (inOrder) firstLook(ctx context.Context, p *part) error {
 // reads the whole queue, would cost too much: every waiter does it from time to time, and all do
 // when a stream of watches breaks.
 func (inOrder) recheck(ctx context.Context, p *part, parts []*part, minRevision int64) (unchanged bool, err error) {
-	questions := [][]clientv3.Op{{
-		clientv3.OpGet(p.me.key, p.mode.readOptions(true)...),
-		clientv3.OpGet(p.nearest.key, p.mode.readOptions(true)...),
-	}}
-	if len(parts) > 1 {
-		for _, other := range parts {
-			questions = append(questions, []clientv3.Op{clientv3.OpGet(other.me.key, clientv3.WithKeysOnly(), clientv3.WithSerializable())})
-		}
+	options := p.mode.readOptions(true)
+	lists, at, err := read(ctx, p.session, clientv3.OpGet(p.me.key, options...), clientv3.OpGet(p.nearest.key, options...))
+	if err == nil && len(parts) > 1 {
+		err = confirm(ctx, parts) // without the others it is of no use
 	}
-	var at int64
-	lost := false
-	err = readEach(ctx, p.session, questions, func(i int, lists []list, revision int64) {
-		if i == 0 {
-			at = revision
-			unchanged = at >= max(minRevision, p.me.revision) && lists[0].contains(p.me) && lists[1].contains(p.nearest)
-		} else if revision >= p.me.revision && !lists[0].contains(parts[i-1].me) {
-			lost = true
-		}
-	})
-	if err == nil && lost {
-		err = ErrGone // without it the others are of no use
-	}
-	if err != nil || !unchanged {
+	if err != nil || at < max(minRevision, p.me.revision) || !lists[0].contains(p.me) || !lists[1].contains(p.nearest) {
 		return false, err
 	}
 	p.seen = at
