@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -30,9 +31,7 @@ var _ Locker = (*Multi)(nil)
 // exclusively if either is. Holds are bound to one session from src. Labels are those of the parts;
 // other options are given to With. Without any lock, and with a nil src, it panics.
 func NewMulti(src session.Source, locks ...Lockable) *Multi {
-	if src == nil || src == (*session.Session)(nil) || src == (*session.Keeper)(nil) {
-		panic("etcdlock: a Multi needs a session source")
-	}
+	need(src, "a Multi needs a session source")
 	if len(locks) == 0 {
 		panic("etcdlock: a Multi of no locks")
 	}
@@ -42,9 +41,7 @@ func NewMulti(src session.Source, locks ...Lockable) *Multi {
 		need(l, "a Multi of a nil lock")
 		part := l.part()
 		part.needMade()
-		if m.err == nil {
-			m.err = part.err
-		}
+		m.err = cmp.Or(m.err, part.err)
 		c := part.covers[0]
 		i := slices.IndexFunc(m.covers, func(other cover) bool { return other.prefix == c.prefix })
 		switch {
