@@ -26,6 +26,14 @@ func completeNames(root *cobra.Command, c *connection) {
 		case "run", "elect": // what follows the name is a command
 			cmd.ValidArgsFunction = c.completeName(cobra.ShellCompDirectiveDefault)
 		}
+		if cmd.Flags().Lookup("also") != nil {
+			_ = cmd.RegisterFlagCompletionFunc("also", func(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
+				return c.namesWith(cmd.Context(), text), cobra.ShellCompDirectiveNoFileComp
+			})
+		}
+		if cmd.Flags().Lookup("lock") != nil {
+			_ = cmd.RegisterFlagCompletionFunc("lock", completeSurrounding)
+		}
 	}
 }
 
@@ -37,6 +45,15 @@ func (c *connection) completeName(others cobra.ShellCompDirective) cobra.Complet
 		}
 		return c.namesWith(cmd.Context(), toComplete), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// completeSurrounding completes the names of the locks around this process.
+func completeSurrounding(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+	all, _ := readSurrounding() // an error is not the shell's business
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // namesWith returns names of locks that begin with the text, as many as etcd tells in time. An error is not the shell's

@@ -111,6 +111,11 @@ func TestNamesOfLocksAreCompleted(t *testing.T) {
 	require.Equal(t, ":4\n", complete("inspect", name(t)+"/one", ""))
 	require.Equal(t, ":4\n", complete("--user", "somebody", "inspect", ""), "nobody is asked for a password")
 
+	require.Equal(t, name(t)+"/one\n"+name(t)+"/two\n:4\n", complete("run", "--also", name(t)+"/"))
+	inside := start(t, "run", name(t)+"/three", binary, "__complete", "held", "--lock", "")
+	require.Zero(t, inside.code())
+	require.Equal(t, name(t)+"/three\n:4\n", inside.out.String())
+
 	away := prepare(t, []string{"127.0.0.1:1"}, "__complete", "inspect", "").start()
 	require.Zero(t, away.code())
 	require.Equal(t, ":4\n", away.out.String())
