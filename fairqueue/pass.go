@@ -91,10 +91,7 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 			return nil
 		case !here:
 			return ErrGone
-		case request.IsAnswer(unsure, rpctypes.ErrNoSpace):
-			return unsure // nothing has been applied
 		}
-		unsure = nil // what was sent had been refused in the end, and those guards never hold again
 		index, err := p.pick(ctx, behind, func(behind []Entry) int { return chosen(own, behind) })
 		if err == nil {
 			err = ctx.Err() // nothing sent, nothing in doubt
@@ -102,6 +99,14 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 		if err != nil {
 			return err
 		}
+		if request.IsAnswer(unsure, rpctypes.ErrNoSpace) {
+			// Without space no ticket can join either, and those that are there show whether the mark matters.
+			if !mark || prefer(behind, behind[index].Priority) >= 0 {
+				return unsure
+			}
+			mark = false
+		}
+		unsure = nil // what was sent had been refused in the end, and those guards never hold again
 		over = behind[:index]
 		conditions := []clientv3.Cmp{p.guard(), guardOf(behind[index])}
 		writes := []clientv3.Op{clientv3.OpDelete(p.me.key)}
