@@ -129,3 +129,16 @@ func TestAStreamThatIsNeverAnsweredIsNotOpenedAgainSoon(t *testing.T) {
 	awaitLater(t, s, 3)
 	require.Zero(t, c.OpenStreams("LeaseKeepAlive"), "renewals are calls meanwhile")
 }
+
+// An answer that comes late does not stretch the deadline, which counts from before the request was sent.
+func TestALateAnswerOnTheStreamDoesNotStretchTheDeadline(t *testing.T) {
+	const late = 900 * time.Millisecond
+	c := startEtcd(t)
+	s := create(t, c.Client(t), session.WithTTL(6*time.Second))
+	awaitLater(t, s, 1)
+	answers := c.Delay("LeaseKeepAlive", late, of(s.Lease()))
+	before := s.Deadline()
+	until(t, func() bool { return s.Deadline().Sub(before) > s.TTL()/6 })
+	require.LessOrEqual(t, time.Until(s.Deadline()), s.TTL()-s.TTL()/10-late)
+	require.Positive(t, answers.Bites())
+}
