@@ -50,6 +50,16 @@ func TestDoctorFindsAMemberThatIsDown(t *testing.T) {
 	require.Regexp(t, `WARN +endpoints +1 endpoints are given and there are 3 members: --endpoints `, one.out.String())
 }
 
+func TestDoctorFindsAnAddressThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t, embedtest.WithSize(3))
+	m := c.Members()
+	m[2].Kill()
+	r := prepare(t, []string{m[0].Endpoint(), m[1].Endpoint(), m[1].Endpoint()}, "doctor").start()
+	require.Zero(t, r.code())
+	require.Regexp(t, `WARN +endpoints +members announce addresses that do not answer: \S+: etcdctl member list`, r.out.String())
+}
+
 func TestDoctorFindsAnAlarm(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -55,6 +57,27 @@ func TestDoctorJudgesAMember(t *testing.T) {
 			require.Empty(t, d.findings)
 			continue
 		}
+		require.Len(t, d.findings, 1, c.says)
+		require.Equal(t, c.level, d.findings[0].Level)
+		require.Contains(t, d.findings[0].Text, c.says)
+	}
+}
+
+func TestDoctorComparesMembers(t *testing.T) {
+	member := func(leader, index uint64) *clientv3.StatusResponse {
+		return &clientv3.StatusResponse{Header: &etcdserverpb.ResponseHeader{MemberId: index}, Version: "3.6.1", Leader: leader, RaftIndex: index}
+	}
+	for _, c := range []struct {
+		up    []*clientv3.StatusResponse
+		level string
+		says  string
+	}{
+		{[]*clientv3.StatusResponse{member(1, 5000), member(1, 4500)}, levelOK, "one leader"},
+		{[]*clientv3.StatusResponse{member(1, 5000), member(2, 5000)}, levelWarn, "different leaders"},
+		{[]*clientv3.StatusResponse{member(1, 0x5000), member(1, 0x100), member(1, 0x4fff)}, levelWarn, "member 100 is 20224 entries behind"},
+	} {
+		d := doctor{client: clientv3.NewCtxClient(context.Background())}
+		d.together(c.up)
 		require.Len(t, d.findings, 1, c.says)
 		require.Equal(t, c.level, d.findings[0].Level)
 		require.Contains(t, d.findings[0].Text, c.says)

@@ -106,6 +106,24 @@ func TestRunOnceLetsOneOfManyDoTheJob(t *testing.T) {
 	remove(t, name(t)) // for the next run of the test
 }
 
+func TestRunKeepsTheLockForTheMinimum(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 3, start(t, "run", "--min-hold", "1h", name(t), "sh", "-c", "exit 3").code())
+	require.Equal(t, 75, start(t, "run", "-n", name(t), "true").code())
+	remove(t, name(t)) // for the next run of the test
+}
+
+func TestRunVerboseSaysHowLongTheLockTookOrWhyNot(t *testing.T) {
+	t.Parallel()
+	taken := start(t, "run", "--verbose", name(t), "true")
+	require.Zero(t, taken.code())
+	require.Regexp(t, `^etcdlock: took "`+name(t)+`" after \S+, token \d+\n$`, taken.errors.String())
+	holder(t, name(t))
+	refused := start(t, "run", "--verbose", "-n", name(t), "true")
+	require.Equal(t, 75, refused.code())
+	require.Contains(t, complaint(t, refused), `"`+name(t)+`" not obtained`)
+}
+
 func TestRunStandsInTheQueueOfEtcdctl(t *testing.T) {
 	t.Parallel()
 	s, err := concurrency.NewSession(shared.Client(t))
