@@ -349,3 +349,50 @@ func TestFollowAllEndsWithItsContextItsLoopOrItsClient(t *testing.T) {
 		})
 	}
 }
+
+func TestFollowAllLooksWhereItsOptionsAndItsClientSay(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	root, tenant := cluster.Client(t), tenantOf(t, cluster, "tenant/")
+	for what, f := range map[string]*following{
+		"shop":              followAll(t, root, never, etcdlock.WithNamespace("shop")),
+		"shop/orders":       followAll(t, root, never, etcdlock.AtPrefix(), etcdlock.WithNamespace("shop")),
+		"all of a tenant":   followAll(t, tenant, never, etcdlock.AtPrefix()),
+		"a tenant's orders": followAll(t, tenant, soon),
+	} {
+		t.Run(what, func(t *testing.T) {
+			f.t = t
+			client, key, name := root, "shop/orders/x1-0", "orders"
+			switch what {
+			case "shop/orders":
+				key, name = "shop/a/b/x1-0", "shop/a/b"
+			case "all of a tenant":
+				client, key, name = tenant, "orders/x1-0", "orders"
+			case "a tenant's orders":
+				client, key, name = tenant, "etcdlock/a%2Fb/x1-0", "a/b"
+			}
+			putKey(t, client, key, "")
+			for f.next().Name != name {
+			}
+			require.Equal(t, key, f.latest[name].Places[0].Key)
+			remove(t, client, key)
+			for len(f.next().Places) > 0 {
+			}
+			require.NotContains(t, f.latest, name)
+		})
+	}
+}
+
+func TestListsOfAllLocksRefuseWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	var none context.Context
+	client := new(clientv3.Client)
+	for _, call := range []func(){
+		func() { etcdlock.InspectAll(none, client) },
+		func() { etcdlock.FollowAll(none, client) },
+		func() { etcdlock.InspectAll(t.Context(), nil) },
+		func() { etcdlock.FollowAll(t.Context(), nil) },
+	} {
+		require.Panics(t, call)
+	}
+}
