@@ -41,7 +41,6 @@ var allowed = []string{
 // testOnly is what production code must not pull in, wherever it lives.
 var testOnly = []string{
 	module + "/embedtest",
-	module + "/internal/linktest",
 	"github.com/anishathalye/porcupine",
 	"github.com/stretchr/testify",
 	"go.etcd.io/etcd/server",
@@ -90,9 +89,6 @@ func violation(pkg, imp string) string {
 		return ""
 	}
 
-	if under(pkg, "internal/linktest") {
-		return ""
-	}
 	for _, root := range testOnly {
 		if under(imp, root) {
 			return "for tests only"
@@ -213,8 +209,6 @@ func TestViolations(t *testing.T) {
 		{pkg: "etcdlock", imp: module + "/session"},
 		{pkg: "etcdlock", imp: module + "/fairqueue"},
 		{pkg: "etcdlock", imp: module + "/examples/quickstart", bad: true},
-		{pkg: "session", imp: module + "/internal/linktest", bad: true},
-		{pkg: "internal/linktest", imp: module + "/embedtest"},
 		{pkg: "embedtest", imp: module + "/session", bad: true},
 		{pkg: "embedtest", imp: module + "/fairqueue", bad: true},
 		{pkg: "embedtest", imp: module + "/etcdlock", bad: true},

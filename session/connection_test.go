@@ -20,7 +20,6 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/internal/link"
-	"github.com/etcdlock/locks/internal/linktest"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -130,7 +129,7 @@ func TestErrorOfACallTellsThatTheConnectionIsBroken(t *testing.T) {
 
 func TestALogOfRenewalsTellsWhatIsWrongWithTheConnection(t *testing.T) {
 	cluster := startEtcd(t)
-	log := &linktest.Log{}
+	log := &records{}
 	create(t, cluster.Client(t), session.WithTTL(time.Second), session.WithLogger(slog.New(log)))
 	cluster.Members()[0].Stop()
 	until(t, func() bool {

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/etcdlock/locks/internal/linktest"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -21,7 +20,7 @@ func TestRenewalsThatFailAreLoggedOnceASecondAndNotAfterTheLoss(t *testing.T) {
 		for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 15 * time.Second} {
 			t.Run(name+", "+ttl.String(), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T, f *fake) {
-					log := &linktest.Log{}
+					log := &records{}
 					f.OnRenew = trouble
 					s := open(t, f, session.WithTTL(ttl), session.WithLogger(slog.New(log)))
 					select {
@@ -48,7 +47,7 @@ func TestRenewalsThatFailAreLoggedOnceASecondAndNotAfterTheLoss(t *testing.T) {
 
 func TestARenewalThatIsAnsweredAgainIsLogged(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		log := &linktest.Log{}
+		log := &records{}
 		s := open(t, f, session.WithTTL(15*time.Second), session.WithLogger(slog.New(log)))
 		f.Set(func(f *fake) { f.OnRenew = lost })
 		time.Sleep(10 * time.Second)

@@ -12,7 +12,6 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/etcdlock/locks/embedtest"
-	"github.com/etcdlock/locks/internal/linktest"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -108,7 +107,7 @@ func TestAStreamThatLosesARenewalCostsAnAttempt(t *testing.T) {
 // Its token has expired, or a member was restarted. That is no failure of a renewal.
 func TestAStreamThatEndsIsOpenedAgain(t *testing.T) {
 	c := startEtcd(t, embedtest.WithAuth("secret"))
-	log := &linktest.Log{}
+	log := &records{}
 	s := create(t, c.Client(t), session.WithTTL(3*time.Second), session.WithLogger(slog.New(log)))
 	awaitLater(t, s, 2)
 	authenticated, opened := c.Calls("Authenticate"), c.StreamsOpened("LeaseKeepAlive")

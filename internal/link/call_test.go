@@ -20,13 +20,13 @@ func silent(ctx context.Context) error {
 
 // The cause of a context is whatever its maker says, as with the context of a hold on another session.
 func TestTheCauseOfAContextIsNoNewsOfTheLease(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Set(func(f *fake) { f.OnRenew = lost })
+		f.cluster.LoseRequest("LeaseKeepAlive")
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cancel(fmt.Errorf("another session is over: %w", rpctypes.ErrLeaseNotFound))
 		require.ErrorIs(t, s.Renew(ctx), context.Canceled)
-		_, _, err := s.Link().Commit(ctx, removals(f, s, "a", 1)[0])
+		_, _, err := s.Link().Commit(ctx, removals(t, f, s, "a", 1)[0])
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, s.Err())
 	})
@@ -35,8 +35,8 @@ func TestTheCauseOfAContextIsNoNewsOfTheLease(t *testing.T) {
 // W1, promise 11
 func TestCallEndsWithTheSession(t *testing.T) {
 	t.Run("lost", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			f.OnRenew = lost
+		inVirtualTime(t, func(t *testing.T, f *line) {
+			f.cluster.LoseRequest("LeaseKeepAlive")
 			s := open(t, f)
 			deadline := s.Deadline()
 			require.ErrorIs(t, s.Link().Call(context.Background(), silent), session.ErrLost)
@@ -44,7 +44,7 @@ func TestCallEndsWithTheSession(t *testing.T) {
 		})
 	})
 	t.Run("closed", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
+		inVirtualTime(t, func(t *testing.T, f *line) {
 			s := open(t, f)
 			var closing sync.WaitGroup
 			closing.Go(func() {
@@ -60,7 +60,7 @@ func TestCallEndsWithTheSession(t *testing.T) {
 		})
 	})
 	t.Run("ended before", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
+		inVirtualTime(t, func(t *testing.T, f *line) {
 			s := open(t, f)
 			require.NoError(t, s.Close(context.Background()))
 			err := s.Link().Call(context.Background(), func(context.Context) error {

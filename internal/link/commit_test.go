@@ -23,11 +23,11 @@ import (
 )
 
 // removals are transactions that delete a key each if it is as they know it.
-func removals(f *fake, s *session.Session, prefix string, n int) (all []link.Transaction) {
+func removals(t *testing.T, f *line, s *session.Session, prefix string, n int) (all []link.Transaction) {
 	for i := range n {
 		key := fmt.Sprintf("%s%d", prefix, i)
 		all = append(all, link.Transaction{
-			If:   []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", f.Create(key, s.Lease()))},
+			If:   []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", f.Create(t, key, s.Lease()))},
 			Then: []clientv3.Op{clientv3.OpDelete(key)},
 		})
 	}
@@ -35,12 +35,12 @@ func removals(f *fake, s *session.Session, prefix string, n int) (all []link.Tra
 }
 
 // reading are removals that read something as well.
-func reading(f *fake, s *session.Session, prefix string, n, reads int) []link.Transaction {
-	all := removals(f, s, prefix, n)
+func reading(t *testing.T, f *line, s *session.Session, prefix string, n, reads int) []link.Transaction {
+	all := removals(t, f, s, prefix, n)
 	for i := range all {
 		for r := range reads {
 			key := fmt.Sprintf("%s%d read %d", prefix, i, r)
-			f.Create(key, s.Lease())
+			f.Create(t, key, s.Lease())
 			all[i].Then = append(all[i].Then, clientv3.OpGet(key))
 		}
 	}
@@ -95,24 +95,24 @@ func commits(ctx context.Context, s *session.Session, all ...link.Transaction) (
 }
 
 // busy has as many requests in flight as there can be before others wait to share one.
-func busy(f *fake, s *session.Session) (wait func()) {
-	_, wait = commits(context.Background(), s, removals(f, s, "busy", coalesce.AloneLimit)...)
+func busy(t *testing.T, f *line, s *session.Session) (wait func()) {
+	_, wait = commits(context.Background(), s, removals(t, f, s, "busy", coalesce.AloneLimit)...)
 	return wait
 }
 
 // together commits all while requests are in flight that take 10 ms, and returns their results and the requests
 // that they were sent in.
-func together(f *fake, s *session.Session, all ...link.Transaction) ([]*committing, []*etcdserverpb.TxnRequest) {
-	return togetherThen(f, s, late(10*time.Millisecond), all...)
+func together(t *testing.T, f *line, s *session.Session, all ...link.Transaction) ([]*committing, []*etcdserverpb.TxnRequest) {
+	return togetherThen(t, f, s, late(10*time.Millisecond), all...)
 }
 
 // togetherThen is together, where the fate of the requests that all are sent in is next.
-func togetherThen(f *fake, s *session.Session, next fate, all ...link.Transaction) ([]*committing, []*etcdserverpb.TxnRequest) {
-	f.Set(func(f *fake) { f.OnTxn = late(10 * time.Millisecond) })
+func togetherThen(t *testing.T, f *line, s *session.Session, next fate, all ...link.Transaction) ([]*committing, []*etcdserverpb.TxnRequest) {
+	f.Set(func(f *line) { f.OnTxn = late(10 * time.Millisecond) })
 	before := len(f.Requests()) + coalesce.AloneLimit
-	wait := busy(f, s)
+	wait := busy(t, f, s)
 	results, waitForAll := commits(context.Background(), s, all...)
-	f.Set(func(f *fake) { f.OnTxn = next })
+	f.Set(func(f *line) { f.OnTxn = next })
 	wait()
 	waitForAll()
 	return results, f.Requests()[before:]
@@ -129,10 +129,10 @@ func requireAnswered(t *testing.T, results []*committing, within time.Duration) 
 }
 
 func TestATransactionIsSentAtOnceAndAlone(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Set(func(f *fake) { f.OnTxn = late(time.Second) })
-		results, wait := commits(context.Background(), s, removals(f, s, "a", 1)...)
+		f.Set(func(f *line) { f.OnTxn = late(time.Second) })
+		results, wait := commits(context.Background(), s, removals(t, f, s, "a", 1)...)
 		wait()
 		requireAnswered(t, results, time.Second)
 		require.True(t, results[0].answer.Succeeded)
@@ -142,13 +142,13 @@ func TestATransactionIsSentAtOnceAndAlone(t *testing.T) {
 }
 
 func TestTransactionsThatWaitShareARequestAndHaveTheirOwnAnswers(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		all := reading(f, s, "a", 4, 2)
+		all := reading(t, f, s, "a", 4, 2)
 		for i := range all {
 			all[i].Epoch = s.Link().Epoch("e").Condition
 		}
-		results, sent := together(f, s, all...)
+		results, sent := together(t, f, s, all...)
 		requireAnswered(t, results, 20*time.Millisecond)
 		require.Equal(t, [][]string{{"a0", "a1", "a2", "a3"}}, keysOfAll(sent))
 		require.Zero(t, nested(sent[0]))
@@ -161,14 +161,14 @@ func TestTransactionsThatWaitShareARequestAndHaveTheirOwnAnswers(t *testing.T) {
 
 // They would get the same create revision, and be at the same place in line.
 func TestTransactionsThatCreateKeysInOneFolderNeverShareARequest(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		var all []link.Transaction
 		for _, key := range []string{"x/0", "x/1", "y/2", "x/3", "x/y/4", "5", "6"} {
 			all = append(all, creation(s, key))
 		}
-		all = append(all, removals(f, s, "x/a", 2)...)
-		results, sent := together(f, s, all...)
+		all = append(all, removals(t, f, s, "x/a", 2)...)
+		results, sent := together(t, f, s, all...)
 		requireAnswered(t, results, 20*time.Millisecond)
 		require.Equal(t, [][]string{{"x/1"}, {"x/3"}, {"6"}, {"x/a0", "x/a1", "x/0", "y/2", "x/y/4", "5"}}, keysOfAll(sent),
 			"the first waits, the others are sent at once; deletions come before what looks at the line")
@@ -176,9 +176,9 @@ func TestTransactionsThatCreateKeysInOneFolderNeverShareARequest(t *testing.T) {
 }
 
 func TestManyTransactionsOfOneFolderDoNotWaitForEachOther(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Set(func(f *fake) { f.OnTxn = late(50 * time.Millisecond) })
+		f.Set(func(f *line) { f.OnTxn = late(50 * time.Millisecond) })
 		var all []link.Transaction
 		for i := range 400 {
 			all = append(all, creation(s, fmt.Sprint("x/", i)))
@@ -192,23 +192,23 @@ func TestManyTransactionsOfOneFolderDoNotWaitForEachOther(t *testing.T) {
 
 // A transaction about several keys may be as large as a request can be.
 func TestTransactionsThatAreLargeOrHaveAnElseAreSentAlone(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		all := append(removals(f, s, "several", 2), reading(f, s, "deep", 1, 64)...)
+		all := append(removals(t, f, s, "several", 2), reading(t, f, s, "deep", 1, 64)...)
 		all[0].Then = append(all[0].Then, clientv3.OpDelete("another"))
 		all[1].Else = []clientv3.Op{clientv3.OpGet("another")}
 		big := creation(s, "big")
 		big.Then[0] = clientv3.OpPut("big", strings.Repeat("x", 600<<10))
-		results, sent := together(f, s, append(append(all, big), removals(f, s, "a", 2)...)...)
+		results, sent := together(t, f, s, append(append(all, big), removals(t, f, s, "a", 2)...)...)
 		requireAnswered(t, results, 20*time.Millisecond)
 		require.Equal(t, [][]string{{"several0", "another"}, {"several1"}, {"deep0"}, {"big"}, {"a0", "a1"}}, keysOfAll(sent))
 	})
 }
 
 func TestARequestCarriesAtMost64TransactionsAndHalfAMegabyte(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		results, sent := together(f, s, removals(f, s, "a", 150)...)
+		results, sent := together(t, f, s, removals(t, f, s, "a", 150)...)
 		requireAnswered(t, results, 30*time.Millisecond)
 		require.ElementsMatch(t, []int{64, 64, 22}, []int{len(sent[0].Success), len(sent[1].Success), len(sent[2].Success)})
 
@@ -218,7 +218,7 @@ func TestARequestCarriesAtMost64TransactionsAndHalfAMegabyte(t *testing.T) {
 			c.Then[0] = clientv3.OpPut(fmt.Sprint(i, "/large"), strings.Repeat("x", 200<<10))
 			large = append(large, c)
 		}
-		results, sent = together(f, s, large...)
+		results, sent = together(t, f, s, large...)
 		requireAnswered(t, results, 30*time.Millisecond)
 		require.Equal(t, [][]string{{"0/large", "1/large"}, {"2/large"}}, keysOfAll(sent))
 	})
@@ -226,24 +226,24 @@ func TestARequestCarriesAtMost64TransactionsAndHalfAMegabyte(t *testing.T) {
 
 // Requests take turns that are about equal, rather than one carrying nearly all and the next hardly any.
 func TestARequestIsSentWhenAsManyWaitAsAreInFlight(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		var later time.Duration
-		f.Set(func(f *fake) {
+		f.Set(func(f *line) {
 			f.OnTxn = func(ctx context.Context, do func() error) error {
 				later += 10 * time.Millisecond // one after the other
 				return late(30*time.Millisecond+later)(ctx, do)
 			}
 		})
 		n := coalesce.AloneLimit
-		wait := busy(f, s)
-		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", n)...)
+		wait := busy(t, f, s)
+		results, waitForAll := commits(context.Background(), s, removals(t, f, s, "a", n)...)
 		require.Len(t, f.Requests(), n, "the first one in flight is the first to be answered")
 		time.Sleep(40 * time.Millisecond) // virtual
 		synctest.Wait()
 		require.Len(t, f.Requests(), n+1)
 		require.Len(t, f.Requests()[n].Success, n, "all, though %d are in flight", n-1)
-		more, waitForMore := commits(context.Background(), s, removals(f, s, "b", n)...)
+		more, waitForMore := commits(context.Background(), s, removals(t, f, s, "b", n)...)
 		time.Sleep(10 * time.Millisecond)
 		synctest.Wait()
 		require.Len(t, f.Requests(), n+1, "there are %d in flight, in %d requests", n-2+n, n-1)
@@ -257,15 +257,15 @@ func TestARequestIsSentWhenAsManyWaitAsAreInFlight(t *testing.T) {
 
 // Promise 10: a silent endpoint does not keep transactions waiting that have not been sent yet.
 func TestNothingWaitsLongForASilentRequest(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Set(func(f *fake) { f.OnTxn = lost })
-		wait := busy(f, s)
-		f.Set(func(f *fake) { f.OnTxn = nil })
-		results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 192)...)
+		f.Set(func(f *line) { f.OnTxn = lost })
+		wait := busy(t, f, s)
+		f.Set(func(f *line) { f.OnTxn = nil })
+		results, waitForAll := commits(context.Background(), s, removals(t, f, s, "a", 192)...)
 		waitForAll()
 		requireAnswered(t, results, 100*time.Millisecond)
-		results, waitForAll = commits(context.Background(), s, removals(f, s, "b", 3)...)
+		results, waitForAll = commits(context.Background(), s, removals(t, f, s, "b", 3)...)
 		waitForAll()
 		requireAnswered(t, results, 0) // there is no second wait
 		wait()
@@ -274,12 +274,12 @@ func TestNothingWaitsLongForASilentRequest(t *testing.T) {
 
 // Promise 10: an attempt that has more time does not keep others waiting for as long.
 func TestARetryAfterAnUnansweredAttemptIsSentAlone(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f, session.WithTTL(time.Hour))
-		results, _ := togetherThen(f, s, func(ctx context.Context, do func() error) error {
-			f.Set(func(f *fake) { f.OnTxn = late(10 * time.Millisecond) })
+		results, _ := togetherThen(t, f, s, func(ctx context.Context, do func() error) error {
+			f.Set(func(f *line) { f.OnTxn = late(10 * time.Millisecond) })
 			return unheard(ctx, do)
-		}, removals(f, s, "a", 3*coalesce.AloneLimit)...)
+		}, removals(t, f, s, "a", 3*coalesce.AloneLimit)...)
 		for _, r := range results {
 			require.NoError(t, r.err)
 			require.False(t, r.answer.Succeeded, "the first attempt did it")
@@ -293,7 +293,7 @@ func TestARetryAfterAnUnansweredAttemptIsSentAlone(t *testing.T) {
 func TestARefusalIsOnlyForTheTransactionThatItIsMeantFor(t *testing.T) {
 	for name, answer := range map[string]error{"permission": rpctypes.ErrPermissionDenied, "too many operations": rpctypes.ErrTooManyOps} {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
+			inVirtualTime(t, func(t *testing.T, f *line) {
 				s := open(t, f)
 				f.Decide = func(r *etcdserverpb.TxnRequest) error {
 					if slices.Contains(keysOf(r), "a1") {
@@ -301,7 +301,7 @@ func TestARefusalIsOnlyForTheTransactionThatItIsMeantFor(t *testing.T) {
 					}
 					return nil
 				}
-				results, _ := together(f, s, removals(f, s, "a", 3)...)
+				results, _ := together(t, f, s, removals(t, f, s, "a", 3)...)
 				require.ErrorIs(t, results[1].err, answer)
 				require.False(t, request.Doubtful(results[1].err))
 				requireAnswered(t, []*committing{results[0], results[2]}, 30*time.Millisecond)
@@ -314,16 +314,16 @@ func TestARefusalIsOnlyForTheTransactionThatItIsMeantFor(t *testing.T) {
 // accepted, as what only deletes is.
 func TestWhatEtcdHadNoSpaceForMayHaveBeenDone(t *testing.T) {
 	for _, second := range []error{nil, rpctypes.ErrPermissionDenied, rpctypes.ErrNoSpace} {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
+		inVirtualTime(t, func(t *testing.T, f *line) {
 			s := open(t, f)
-			results, _ := togetherThen(f, s, func(_ context.Context, do func() error) error {
-				f.Set(func(f *fake) {
+			results, _ := togetherThen(t, f, s, func(_ context.Context, do func() error) error {
+				f.Set(func(f *line) {
 					if f.OnTxn = nil; second != nil {
 						f.OnTxn = refused(second)
 					}
 				})
 				return cmp.Or(do(), rpctypes.ErrNoSpace)
-			}, removals(f, s, "a", 3)...)
+			}, removals(t, f, s, "a", 3)...)
 			for _, r := range results {
 				require.ErrorIs(t, r.err, second)
 				require.Equal(t, 1, r.doubts)
@@ -337,12 +337,12 @@ func TestWhatEtcdHadNoSpaceForMayHaveBeenDone(t *testing.T) {
 // R1: what was not sent leaves no doubt, and what was sent does.
 func TestACallerThatGivesUpKnowsWhetherItsTransactionWasSent(t *testing.T) {
 	for _, sent := range []bool{false, true} {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
+		inVirtualTime(t, func(t *testing.T, f *line) {
 			s := open(t, f)
-			f.Set(func(f *fake) { f.OnTxn = late(50 * time.Millisecond) })
-			wait := busy(f, s)
+			f.Set(func(f *line) { f.OnTxn = late(50 * time.Millisecond) })
+			wait := busy(t, f, s)
 			ctx, cancel := context.WithCancel(context.Background())
-			all := removals(f, s, "a", 2)
+			all := removals(t, f, s, "a", 2)
 			results, waitForIt := commits(ctx, s, all[0])
 			others, waitForOther := commits(context.Background(), s, all[1])
 			if sent {
@@ -357,7 +357,7 @@ func TestACallerThatGivesUpKnowsWhetherItsTransactionWasSent(t *testing.T) {
 			wait()
 			waitForOther()
 			requireAnswered(t, others, 100*time.Millisecond)
-			require.Equal(t, !sent, f.Exists("a0"))
+			require.Equal(t, !sent, f.Exists(t, "a0"))
 		})
 	}
 }
@@ -365,13 +365,13 @@ func TestACallerThatGivesUpKnowsWhetherItsTransactionWasSent(t *testing.T) {
 // R2: the lease is gone, which says nothing about what was in flight.
 func TestTheLossOfTheSessionLeavesInDoubtWhatWasInFlight(t *testing.T) {
 	for _, others := range []int{0, coalesce.AloneLimit} {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
+		inVirtualTime(t, func(t *testing.T, f *line) {
 			s := open(t, f)
-			f.Set(func(f *fake) { f.OnTxn = unheard })
-			_, wait := commits(context.Background(), s, removals(f, s, "busy", others)...)
-			results, waitForAll := commits(context.Background(), s, removals(f, s, "a", 2)...)
+			f.Set(func(f *line) { f.OnTxn = unheard })
+			_, wait := commits(context.Background(), s, removals(t, f, s, "busy", others)...)
+			results, waitForAll := commits(context.Background(), s, removals(t, f, s, "a", 2)...)
 			time.Sleep(200 * time.Millisecond) // virtual
-			f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrLeaseNotFound) })
+			f.cluster.Refuse("LeaseKeepAlive", rpctypes.ErrLeaseNotFound)
 			require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
 			waitForAll()
 			for _, r := range results {
@@ -385,11 +385,11 @@ func TestTheLossOfTheSessionLeavesInDoubtWhatWasInFlight(t *testing.T) {
 }
 
 func TestTheEndOfTheSessionEndsTransactionsInFlightAndThoseThatWait(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Set(func(f *fake) { f.OnTxn = lost })
-		inFlight, wait := commits(context.Background(), s, removals(f, s, "busy", coalesce.AloneLimit)...)
-		waiting, waitForAll := commits(context.Background(), s, removals(f, s, "a", 3)...)
+		f.Set(func(f *line) { f.OnTxn = lost })
+		inFlight, wait := commits(context.Background(), s, removals(t, f, s, "busy", coalesce.AloneLimit)...)
+		waiting, waitForAll := commits(context.Background(), s, removals(t, f, s, "a", 3)...)
 		require.NoError(t, s.Close(context.Background()))
 		waitForAll()
 		wait()
@@ -428,16 +428,16 @@ func requireRead(t *testing.T, r *committing, i, reads int) {
 }
 
 func TestATransactionThatFailsHurtsNoOther(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		all := reading(f, s, "a", 5, 1)
+		all := reading(t, f, s, "a", 5, 1)
 		all[2].If[0] = clientv3.Compare(clientv3.CreateRevision("a2"), "=", 0)
-		results, sent := together(f, s, all...)
+		results, sent := together(t, f, s, all...)
 		requireAnswered(t, results, 30*time.Millisecond)
 		require.Len(t, sent, 2)
 		require.Equal(t, 5, nested(sent[1]))
 		for i, r := range results {
-			require.Equal(t, i == 2, f.Exists(fmt.Sprint("a", i)))
+			require.Equal(t, i == 2, f.Exists(t, fmt.Sprint("a", i)))
 			if i == 2 {
 				require.False(t, r.answer.Succeeded)
 			} else {
@@ -477,11 +477,11 @@ func TestARequestStaysBelowEtcdsLimitOfOperations(t *testing.T) {
 	for name, change := range tests {
 		for _, reads := range []int{0, 1, 2, 5} {
 			t.Run(fmt.Sprintf("%s, %d reads", name, reads), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, f *fake) {
+				inVirtualTime(t, func(t *testing.T, f *line) {
 					s := open(t, f)
-					all := reading(f, s, "a", 64, reads)
+					all := reading(t, f, s, "a", 64, reads)
 					change(all)
-					results, sent := together(f, s, all...)
+					results, sent := together(t, f, s, all...)
 					requireAnswered(t, results, 100*time.Millisecond)
 					require.Less(t, len(sent), 16)
 					for _, r := range sent {
@@ -495,7 +495,7 @@ func TestARequestStaysBelowEtcdsLimitOfOperations(t *testing.T) {
 
 // As with a lower --max-txn-ops.
 func TestALowerLimitOfOperationsIsRemembered(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		f.Decide = func(r *etcdserverpb.TxnRequest) error {
 			if depth(r) > 70 {
@@ -503,21 +503,21 @@ func TestALowerLimitOfOperationsIsRemembered(t *testing.T) {
 			}
 			return nil
 		}
-		results, sent := together(f, s, reading(f, s, "a", 64, 1)...)
+		results, sent := together(t, f, s, reading(t, f, s, "a", 64, 1)...)
 		requireAnswered(t, results, 30*time.Millisecond)
 		require.Len(t, sent, 1+64, "once refused, then one by one")
-		results, sent = together(f, s, reading(f, s, "b", 64, 1)...)
+		results, sent = together(t, f, s, reading(t, f, s, "b", 64, 1)...)
 		requireAnswered(t, results, 30*time.Millisecond)
 		require.Len(t, sent, 2)
 	})
 }
 
 func TestReadsAreAnsweredInOneRequestThatWritesNothing(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Create("a", s.Lease())
-		f.Set(func(f *fake) { f.OnTxn = late(10 * time.Millisecond) })
-		wait := busy(f, s)
+		f.Create(t, "a", s.Lease())
+		f.Set(func(f *line) { f.OnTxn = late(10 * time.Millisecond) })
+		wait := busy(t, f, s)
 		for _, keys := range [][]string{{"a"}, {"a", "b"}} {
 			var reads []clientv3.Op
 			for _, key := range keys {

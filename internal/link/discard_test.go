@@ -3,7 +3,6 @@ package link_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,8 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
-	"github.com/etcdlock/locks/internal/linktest"
-	"github.com/etcdlock/locks/session"
 )
 
 func touches(r *etcdserverpb.TxnRequest, key string) bool {
@@ -36,12 +33,12 @@ func touches(r *etcdserverpb.TxnRequest, key string) bool {
 
 // R2
 func TestDiscardDeletesTheKeyAndTellsOnce(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		var gone atomic.Int64
-		s.Link().Discard("key", f.Create("key", s.Lease()), func() { gone.Add(1) })
+		s.Link().Discard("key", f.Create(t, "key", s.Lease()), func() { gone.Add(1) })
 		synctest.Wait()
-		require.False(t, f.Exists("key"))
+		require.False(t, f.Exists(t, "key"))
 		require.EqualValues(t, 1, gone.Load())
 		require.Zero(t, s.Link().Abandoned())
 		time.Sleep(time.Hour)
@@ -53,14 +50,14 @@ func TestDiscardDeletesTheKeyAndTellsOnce(t *testing.T) {
 
 // R3, promise 5
 func TestDiscardLeavesALaterKeyOfThatNameAlone(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		old := f.Create("key", s.Lease())
-		f.Create("key", s.Lease())
+		old := f.Create(t, "key", s.Lease())
+		f.Create(t, "key", s.Lease())
 		gone := make(chan struct{})
 		s.Link().Discard("key", old, func() { close(gone) })
 		<-gone
-		require.True(t, f.Exists("key"))
+		require.True(t, f.Exists(t, "key"))
 	})
 }
 
@@ -74,20 +71,20 @@ func TestDiscardTriesUntilItIsConfirmed(t *testing.T) {
 		"permission denied": refused(rpctypes.ErrPermissionDenied), // somebody may grant it again
 	} {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
+			inVirtualTime(t, func(t *testing.T, f *line) {
 				f.OnTxn = trouble
 				s := open(t, f)
 				var gone atomic.Bool
-				s.Link().Discard("key", f.Create("key", s.Lease()), func() { gone.Store(true) })
+				s.Link().Discard("key", f.Create(t, "key", s.Lease()), func() { gone.Store(true) })
 				time.Sleep(time.Minute)
 				require.False(t, gone.Load())
 				attempts := len(f.Requests())
 				require.Greater(t, attempts, 4)
 				require.Less(t, attempts, 100, "with growing pauses")
-				f.Set(func(f *fake) { f.OnTxn = nil })
+				f.Set(func(f *line) { f.OnTxn = nil })
 				time.Sleep(20 * time.Second)
 				require.True(t, gone.Load())
-				require.False(t, f.Exists("key"))
+				require.False(t, f.Exists(t, "key"))
 				require.Zero(t, s.Link().Abandoned())
 			})
 		})
@@ -95,17 +92,17 @@ func TestDiscardTriesUntilItIsConfirmed(t *testing.T) {
 }
 
 func TestManyKeysGoInFewTransactions(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		f.OnTxn = late(500 * time.Millisecond) // so that all have been handed over by then
 		var gone atomic.Int64
 		for n := range 200 {
 			key := fmt.Sprint("key", n)
-			s.Link().Discard(key, f.Create(key, s.Lease()), func() { gone.Add(1) })
+			s.Link().Discard(key, f.Create(t, key, s.Lease()), func() { gone.Add(1) })
 		}
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 200, gone.Load())
-		f.Set(func(f *fake) { require.Empty(t, f.Keys) })
+		require.True(t, f.Empty(t))
 		require.LessOrEqual(t, len(f.Requests()), 8)
 		for _, r := range f.Requests() {
 			require.LessOrEqual(t, len(r.Success), 64)
@@ -114,7 +111,7 @@ func TestManyKeysGoInFewTransactions(t *testing.T) {
 }
 
 func TestKeyThatMayNotBeTouchedDoesNotKeepTheOthers(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		handedOver := make(chan struct{})
 		f.Decide = func(r *etcdserverpb.TxnRequest) error {
 			<-handedOver
@@ -127,14 +124,14 @@ func TestKeyThatMayNotBeTouchedDoesNotKeepTheOthers(t *testing.T) {
 		var gone atomic.Int64
 		for n := range 5 {
 			key := fmt.Sprint("key", n)
-			s.Link().Discard(key, f.Create(key, s.Lease()), func() { gone.Add(1) })
+			s.Link().Discard(key, f.Create(t, key, s.Lease()), func() { gone.Add(1) })
 		}
 		close(handedOver)
 		synctest.Wait()
 		require.EqualValues(t, 4, gone.Load(), "at once")
-		require.True(t, f.Exists("key2"))
+		require.True(t, f.Exists(t, "key2"))
 
-		f.Set(func(f *fake) { f.Decide = nil })
+		f.Set(func(f *line) { f.Decide = nil })
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 5, gone.Load())
 	})
@@ -142,20 +139,20 @@ func TestKeyThatMayNotBeTouchedDoesNotKeepTheOthers(t *testing.T) {
 
 // Many keys whose removal fails are no reason for as many log lines.
 func TestRemovalsThatFailAreLoggedOnceASecond(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		log := &linktest.Log{}
-		s := open(t, f, session.WithLogger(slog.New(log)))
-		f.Set(func(f *fake) { f.OnTxn = refused(rpctypes.ErrCorrupt) })
+	inVirtualTime(t, func(t *testing.T, f *line) {
+		log := &warnings{}
+		s := open(t, f, log.logger())
+		f.Set(func(f *line) { f.OnTxn = refused(rpctypes.ErrCorrupt) })
 		for n := range 50 {
 			key := fmt.Sprint("key", n)
-			s.Link().Discard(key, f.Create(key, s.Lease()), func() {})
+			s.Link().Discard(key, f.Create(t, key, s.Lease()), func() {})
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		require.LessOrEqual(t, len(log.Warnings(t)), 11)
-		f.Set(func(f *fake) { f.OnTxn = nil })
+		require.LessOrEqual(t, int(log.n.Load()), 11)
+		f.Set(func(f *line) { f.OnTxn = nil })
 		time.Sleep(2 * time.Second)
-		f.Set(func(f *fake) { require.Empty(t, f.Keys) })
+		require.True(t, f.Empty(t))
 	})
 }
 
@@ -182,26 +179,26 @@ func TestDiscardRemovesKeysFromEtcd(t *testing.T) {
 }
 
 func TestDiscardAfterKeepsTheKeyForThatTime(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		var gone atomic.Int64
-		s.Link().DiscardAfter(time.Minute, "later", f.Create("later", s.Lease()), func() { gone.Add(1) })
-		s.Link().DiscardAfter(10*time.Second, "sooner", f.Create("sooner", s.Lease()), func() {})
+		s.Link().DiscardAfter(time.Minute, "later", f.Create(t, "later", s.Lease()), func() { gone.Add(1) })
+		s.Link().DiscardAfter(10*time.Second, "sooner", f.Create(t, "sooner", s.Lease()), func() {})
 		time.Sleep(10*time.Second - 1)
-		require.True(t, f.Exists("sooner"))
+		require.True(t, f.Exists(t, "sooner"))
 		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
-		require.False(t, f.Exists("sooner"), "although the one before it has longer to go")
-		s.Link().Discard("now", f.Create("now", s.Lease()), func() {})
+		require.False(t, f.Exists(t, "sooner"), "although the one before it has longer to go")
+		s.Link().Discard("now", f.Create(t, "now", s.Lease()), func() {})
 		synctest.Wait()
-		require.False(t, f.Exists("now"))
+		require.False(t, f.Exists(t, "now"))
 
 		time.Sleep(50*time.Second - 2)
-		require.True(t, f.Exists("later"))
+		require.True(t, f.Exists(t, "later"))
 		require.Zero(t, gone.Load())
 		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
-		require.False(t, f.Exists("later"))
+		require.False(t, f.Exists(t, "later"))
 		require.EqualValues(t, 1, gone.Load())
 		require.Len(t, f.Requests(), 3, "none before its time")
 		require.Zero(t, s.Link().Abandoned())
@@ -209,16 +206,16 @@ func TestDiscardAfterKeepsTheKeyForThatTime(t *testing.T) {
 }
 
 func TestDiscardAfterEndsWithTheSession(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		gone := func() { t.Error("nobody looked") }
-		s.Link().DiscardAfter(time.Minute, "key", f.Create("key", s.Lease()), gone)
+		s.Link().DiscardAfter(time.Minute, "key", f.Create(t, "key", clientv3.NoLease), gone)
 		synctest.Wait()
 		require.NoError(t, s.Close(context.Background()))
 		require.Zero(t, s.Link().Abandoned())
 		s.Link().DiscardAfter(0, "key", 1, gone)
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		require.Empty(t, f.Requests())
-		require.True(t, f.Exists("key"), "as long as its lease")
+		require.True(t, f.Exists(t, "key"))
 	})
 }

@@ -3,7 +3,6 @@ package link_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,7 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/internal/link"
-	"github.com/etcdlock/locks/internal/linktest"
 	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
@@ -50,15 +48,15 @@ func held(release <-chan struct{}) fate {
 
 // R11, promise 8
 func TestARequestOfAnEarlierEpochCreatesNothing(t *testing.T) {
-	for _, silent := range []time.Duration{0, 10 * time.Second, 5 * time.Minute, 5 * time.Hour} {
+	for _, silent := range []time.Duration{0, 10 * time.Second, 5 * time.Minute, time.Hour} {
 		t.Run(silent.String(), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
+			inVirtualTime(t, func(t *testing.T, f *line) {
 				s := open(t, f)
 				release := make(chan struct{})
-				f.Set(func(f *fake) { f.OnTxn = held(release) })
+				f.Set(func(f *line) { f.OnTxn = held(release) })
 				ctx, cancel := context.WithCancel(context.Background())
 				_, wait := commits(ctx, s, creation(s, "key"))
-				f.Set(func(f *fake) { f.OnTxn = nil })
+				f.Set(func(f *line) { f.OnTxn = nil })
 				cancel()
 				wait()
 				freed := make(chan struct{})
@@ -69,29 +67,29 @@ func TestARequestOfAnEarlierEpochCreatesNothing(t *testing.T) {
 				require.Len(t, f.Requests(), requests, "an ended doubt costs nothing")
 				close(release)
 				synctest.Wait()
-				require.False(t, f.Exists("key"))
+				require.False(t, f.Exists(t, "key"))
 
 				_, _, err := s.Link().Commit(context.Background(), creation(s, "key"))
 				require.NoError(t, err)
-				require.True(t, f.Exists("key"), "a later request does")
+				require.True(t, f.Exists(t, "key"), "a later request does")
 			})
 		})
 	}
 }
 
 func TestADoubtRemovesWhatHasBeenCreated(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Create("key", s.Lease())
-		f.Create("theirs", s.Lease()+1)
+		f.Create(t, "key", s.Lease())
+		f.Create(t, "theirs", s.Lease()+1)
 		var freed atomic.Int64
 		for _, key := range []string{"key", "theirs", "nothing"} {
 			s.Link().Epoch(epochKey).Doubt(key, func() { freed.Add(1) })
 		}
 		synctest.Wait()
 		require.EqualValues(t, 3, freed.Load())
-		require.False(t, f.Exists("key"))
-		require.True(t, f.Exists("theirs"))
+		require.False(t, f.Exists(t, "key"))
+		require.True(t, f.Exists(t, "theirs"))
 		require.Zero(t, s.Link().Abandoned())
 	})
 }
@@ -116,13 +114,13 @@ func TestALateRemovalLeavesANewerKeyAlone(t *testing.T) {
 		"of the next": {refused(rpctypes.ErrNoSpace), answered, answered, answered, overtaken(nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
+			inVirtualTime(t, func(t *testing.T, f *line) {
 				s := open(t, f)
-				f.Create("key", s.Lease())
+				f.Create(t, "key", s.Lease())
 				release := make(chan struct{})
 				fates[len(fates)-1] = overtaken(release)
 				var requests atomic.Int64
-				f.Set(func(f *fake) {
+				f.Set(func(f *line) {
 					f.OnTxn = func(ctx context.Context, do func() error) error {
 						if n := requests.Add(1); int(n) <= len(fates) {
 							return fates[n-1](ctx, do)
@@ -133,13 +131,13 @@ func TestALateRemovalLeavesANewerKeyAlone(t *testing.T) {
 				freed := make(chan struct{})
 				s.Link().Epoch(epochKey).Doubt("key", func() { close(freed) })
 				<-freed
-				require.False(t, f.Exists("key"))
+				require.False(t, f.Exists(t, "key"))
 				_, _, err := s.Link().Commit(context.Background(), creation(s, "key"))
 				require.NoError(t, err)
-				require.True(t, f.Exists("key"))
+				require.True(t, f.Exists(t, "key"))
 				close(release)
 				synctest.Wait()
-				require.True(t, f.Exists("key"))
+				require.True(t, f.Exists(t, "key"))
 			})
 		})
 	}
@@ -147,9 +145,9 @@ func TestALateRemovalLeavesANewerKeyAlone(t *testing.T) {
 
 // What doubts cost does not grow with what was tried, and ends.
 func TestManyDoubtsEndInFewRequests(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Set(func(f *fake) { f.OnTxn = late(500 * time.Millisecond) })
+		f.Set(func(f *line) { f.OnTxn = late(500 * time.Millisecond) })
 		var freed atomic.Int64
 		for n := range 200 {
 			s.Link().Epoch(epochKey).Doubt(fmt.Sprint("key", n), func() { freed.Add(1) })
@@ -172,18 +170,18 @@ func TestADoubtLastsUntilItsEndIsConfirmed(t *testing.T) {
 		"no space":          refused(rpctypes.ErrNoSpace),
 	} {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
+			inVirtualTime(t, func(t *testing.T, f *line) {
 				f.OnTxn = trouble
 				s := open(t, f)
-				f.Create("key", s.Lease())
+				f.Create(t, "key", s.Lease())
 				var freed atomic.Bool
 				s.Link().Epoch(epochKey).Doubt("key", func() { freed.Store(true) })
 				time.Sleep(time.Minute)
 				require.False(t, freed.Load())
-				f.Set(func(f *fake) { f.OnTxn = nil })
+				f.Set(func(f *line) { f.OnTxn = nil })
 				time.Sleep(30 * time.Second)
 				require.True(t, freed.Load())
-				require.False(t, f.Exists("key"))
+				require.False(t, f.Exists(t, "key"))
 			})
 		})
 	}
@@ -199,7 +197,7 @@ func TestADeniedEpochMakesWayForTheNextKey(t *testing.T) {
 		}
 		return nil
 	}
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		f.Decide = deny
 		s := open(t, f)
 		first := s.Link().Epoch(epochKey, "second")
@@ -211,15 +209,15 @@ func TestADeniedEpochMakesWayForTheNextKey(t *testing.T) {
 		freed := make(chan struct{})
 		second.Doubt("key", func() { close(freed) })
 		<-freed
-		require.True(t, f.Exists("second"))
+		require.True(t, f.Exists(t, "second"))
 	})
 }
 
 // R11: with no epoch to be had, the name is observed for as long as the session lasts.
 func TestWithoutAnEpochANameIsObserved(t *testing.T) {
-	for _, after := range []time.Duration{0, 100 * time.Millisecond, 10 * time.Second, 5 * time.Hour} {
+	for _, after := range []time.Duration{0, 100 * time.Millisecond, 10 * time.Second, time.Hour} {
 		t.Run(after.String(), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
+			inVirtualTime(t, func(t *testing.T, f *line) {
 				f.Decide = deniedEpoch(rpctypes.ErrPermissionDenied)
 				s := open(t, f)
 				s.Link().Epoch(epochKey).Doubt("key", func() { t.Error("confirmed what cannot be known") })
@@ -227,12 +225,12 @@ func TestWithoutAnEpochANameIsObserved(t *testing.T) {
 				before := len(f.Requests())
 				time.Sleep(time.Minute)
 				require.LessOrEqual(t, len(f.Requests())-before, 40, "with growing pauses")
-				f.Create("key", s.Lease())
+				f.Create(t, "key", s.Lease())
 				time.Sleep(20 * time.Second)
-				require.False(t, f.Exists("key"))
-				f.Create("key", s.Lease()+1)
+				require.False(t, f.Exists(t, "key"))
+				f.Create(t, "key", s.Lease()+1)
 				time.Sleep(time.Minute)
-				require.True(t, f.Exists("key"), "somebody else's")
+				require.True(t, f.Exists(t, "key"), "somebody else's")
 				require.Zero(t, s.Link().Abandoned(), "calls do not wait for what cannot end")
 			})
 		})
@@ -251,7 +249,7 @@ func deniedEpoch(err error) func(*etcdserverpb.TxnRequest) error {
 
 // What a name costs that is observed does not grow with each.
 func TestNamesWithoutAnEpochAreObservedTogether(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		f.Decide = deniedEpoch(rpctypes.ErrPermissionDenied)
 		s := open(t, f)
 		const names = 1000
@@ -265,9 +263,9 @@ func TestNamesWithoutAnEpochAreObservedTogether(t *testing.T) {
 		time.Sleep(span)
 		looks := (names + 63) / 64
 		require.LessOrEqual(t, len(f.Requests())-before, int(span/(10*time.Second))*looks*5/4)
-		f.Create("key7", s.Lease())
+		f.Create(t, "key7", s.Lease())
 		time.Sleep(20 * time.Second)
-		require.False(t, f.Exists("key7"))
+		require.False(t, f.Exists(t, "key7"))
 	})
 }
 
@@ -275,10 +273,10 @@ func TestNamesWithoutAnEpochAreObservedTogether(t *testing.T) {
 func TestARefusedEpochIsTriedAgainSeldomAndCallsAreRefusedMeanwhile(t *testing.T) {
 	for name, refusal := range map[string]error{"no space": rpctypes.ErrNoSpace, "corrupt": rpctypes.ErrCorrupt} {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				log := &linktest.Log{}
-				s := open(t, f, session.WithLogger(slog.New(log)))
-				f.Set(func(f *fake) { f.Decide = deniedEpoch(refusal) })
+			inVirtualTime(t, func(t *testing.T, f *line) {
+				log := &warnings{}
+				s := open(t, f, log.logger())
+				f.Set(func(f *line) { f.Decide = deniedEpoch(refusal) })
 				var begun, freed atomic.Int64
 				start := time.Now()
 				for s.Link().Admit(context.Background()) == nil {
@@ -292,11 +290,11 @@ func TestARefusedEpochIsTriedAgainSeldomAndCallsAreRefusedMeanwhile(t *testing.T
 				require.Less(t, time.Since(start), 10*time.Second)
 				time.Sleep(time.Minute)
 				require.LessOrEqual(t, len(f.Requests()), 60, "an epoch and two looks each time, after 1 s, 2 s, ... 10 s")
-				require.LessOrEqual(t, len(log.Warnings(t)), 20)
-				f.Create("key5", s.Lease()) // late
+				require.LessOrEqual(t, int(log.n.Load()), 20)
+				f.Create(t, "key5", s.Lease()) // late
 				time.Sleep(20 * time.Second)
-				require.False(t, f.Exists("key5"), "it would block others for as long as the refusals last")
-				f.Set(func(f *fake) { f.Decide = nil })
+				require.False(t, f.Exists(t, "key5"), "it would block others for as long as the refusals last")
+				f.Set(func(f *line) { f.Decide = nil })
 				time.Sleep(time.Second) // the last refusal may have just been
 				start = time.Now()
 				require.NoError(t, s.Link().Admit(context.Background()), "a refusal that is over stops no call")
@@ -312,9 +310,9 @@ func TestARefusedEpochIsTriedAgainSeldomAndCallsAreRefusedMeanwhile(t *testing.T
 
 // A call that waits is not to wait for as long as the refusals last.
 func TestACallThatWaitsForDoubtsToEndIsToldWhyTheyCannot(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Set(func(f *fake) { f.OnTxn = lost })
+		f.Set(func(f *line) { f.OnTxn = lost })
 		for n := range link.AbandonedLimit {
 			s.Link().Epoch(epochKey).Doubt(fmt.Sprint("key", n), func() {})
 		}
@@ -322,7 +320,7 @@ func TestACallThatWaitsForDoubtsToEndIsToldWhyTheyCannot(t *testing.T) {
 		go func() { waited <- s.Link().Admit(context.Background()) }()
 		time.Sleep(time.Second)
 		require.Empty(t, waited)
-		f.Set(func(f *fake) { f.OnTxn = nil; f.Decide = deniedEpoch(rpctypes.ErrNoSpace) })
+		f.Set(func(f *line) { f.OnTxn = nil; f.Decide = deniedEpoch(rpctypes.ErrNoSpace) })
 		require.ErrorIs(t, <-waited, rpctypes.ErrNoSpace)
 		require.NoError(t, s.Close(context.Background()))
 		require.ErrorIs(t, s.Link().Admit(context.Background()), session.ErrClosed)
@@ -331,13 +329,13 @@ func TestACallThatWaitsForDoubtsToEndIsToldWhyTheyCannot(t *testing.T) {
 
 // That somebody deletes the epoch's key must not bring back an earlier epoch.
 func TestADeletedEpochIsFollowedByANewOne(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		freed := make(chan struct{})
 		e := s.Link().Epoch(epochKey)
 		e.Doubt("key", func() { close(freed) })
 		<-freed
-		f.Set(func(f *fake) { delete(f.Keys, epochKey) })
+		f.Remove(t, epochKey)
 		before := e.Now()
 		answer, _, err := s.Link().Commit(context.Background(), creation(s, "key"))
 		require.NoError(t, err)
@@ -353,9 +351,9 @@ func TestADeletedEpochIsFollowedByANewOne(t *testing.T) {
 
 // The table must not grow with the number of queues ever used.
 func TestEpochsThatAreForgottenAreFoundAgain(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Create("other", s.Lease())
+		f.Create(t, "other", s.Lease())
 		freed := make(chan struct{})
 		first := s.Link().Epoch(epochKey)
 		first.Doubt("key", func() { close(freed) })
@@ -369,7 +367,7 @@ func TestEpochsThatAreForgottenAreFoundAgain(t *testing.T) {
 		freed = make(chan struct{})
 		again.Doubt("other", func() { close(freed) })
 		<-freed
-		require.False(t, f.Exists("other"))
+		require.False(t, f.Exists(t, "other"))
 		require.Equal(t, first.Now(), again.Now(), "what the second one has sent belonged to no epoch of the first")
 	})
 }

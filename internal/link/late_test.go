@@ -18,11 +18,11 @@ import (
 )
 
 // shared commits t while requests are in flight that take 10 ms. Those that follow have the fate next.
-func shared(ctx context.Context, f *fake, s *session.Session, next fate, t link.Transaction) (result *committing, wait func()) {
-	f.Set(func(f *fake) { f.OnTxn = late(10 * time.Millisecond) })
-	waitForOthers := busy(f, s)
-	results, wait := commits(ctx, s, t)
-	f.Set(func(f *fake) { f.OnTxn = next })
+func shared(ctx context.Context, t *testing.T, f *line, s *session.Session, next fate, mine link.Transaction) (result *committing, wait func()) {
+	f.Set(func(f *line) { f.OnTxn = late(10 * time.Millisecond) })
+	waitForOthers := busy(t, f, s)
+	results, wait := commits(ctx, s, mine)
+	f.Set(func(f *line) { f.OnTxn = next })
 	waitForOthers()
 	return results[0], wait
 }
@@ -31,7 +31,7 @@ func shared(ctx context.Context, f *fake, s *session.Session, next fate, t link.
 func TestALateAnswerIsDeliveredOnce(t *testing.T) {
 	for _, answered := range []time.Duration{300 * time.Millisecond, 2 * time.Second, time.Hour} {
 		t.Run(answered.String(), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
+			inVirtualTime(t, func(t *testing.T, f *line) {
 				s := open(t, f)
 				start := time.Now()
 				delivered := make(chan error, 2)
@@ -44,7 +44,7 @@ func TestALateAnswerIsDeliveredOnce(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 				defer cancel()
-				result, wait := shared(ctx, f, s, late(answered), mine)
+				result, wait := shared(ctx, t, f, s, late(answered), mine)
 				wait()
 				require.Equal(t, 30*time.Millisecond, time.Since(start))
 				require.ErrorIs(t, result.err, context.DeadlineExceeded)
@@ -65,13 +65,13 @@ func TestALateAnswerIsDeliveredOnce(t *testing.T) {
 
 // Late gets the outcome of one attempt. Those before it may have taken effect all the same.
 func TestARetryAfterAnUnansweredAttemptIsNotLeftToLate(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 		defer cancel()
 		mine := creation(s, "key")
 		mine.Late = func(*clientv3.TxnResponse, error) { t.Error("called") }
-		result, wait := shared(ctx, f, s, lost, mine)
+		result, wait := shared(ctx, t, f, s, lost, mine)
 		wait()
 		require.False(t, request.IsInFlight(result.err))
 		require.Equal(t, 2, result.doubts)
@@ -80,14 +80,14 @@ func TestARetryAfterAnUnansweredAttemptIsNotLeftToLate(t *testing.T) {
 
 // Late may have been called by then, so the caller must not take care of the outcome as well.
 func TestAnOutcomeThatIsLeftToLateStaysThereWhenTheSessionIsLost(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		start := time.Now()
 		var suspended atomic.Int64
 		s := open(t, f, session.WithClock(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
 		ctx, cancel := context.WithCancel(context.Background())
 		mine := creation(s, "key")
 		mine.Late = func(*clientv3.TxnResponse, error) {}
-		result, wait := shared(ctx, f, s, late(300*time.Millisecond), mine)
+		result, wait := shared(ctx, t, f, s, late(300*time.Millisecond), mine)
 		synctest.Wait()
 		suspended.Store(int64(time.Hour))
 		cancel()
@@ -100,19 +100,19 @@ func TestAnOutcomeThatIsLeftToLateStaysThereWhenTheSessionIsLost(t *testing.T) {
 // A shared request that is refused because of one of its transactions is made again. By then another may have been given
 // up, and its name be free.
 func TestARequestMadeAgainBelongsToTheEpochOfTheFirst(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
-		f.Set(func(f *fake) { f.OnTxn = late(10 * time.Millisecond) })
-		wait := busy(f, s)
+		f.Set(func(f *line) { f.OnTxn = late(10 * time.Millisecond) })
+		wait := busy(t, f, s)
 		release := make(chan struct{})
 		ctx, cancel := context.WithCancel(context.Background())
 		mine, other := creation(s, "mine/key"), creation(s, "other/key")
 		mine.Late = func(*clientv3.TxnResponse, error) {}
 		_, waitForAll := commits(ctx, s, mine, other)
-		f.Set(func(f *fake) { f.OnTxn = held(release) })
+		f.Set(func(f *line) { f.OnTxn = held(release) })
 		wait()
 		synctest.Wait()
-		f.Set(func(f *fake) { f.OnTxn = nil })
+		f.Set(func(f *line) { f.OnTxn = nil })
 		cancel()
 		waitForAll()
 		freed := make(chan struct{})
@@ -122,8 +122,8 @@ func TestARequestMadeAgainBelongsToTheEpochOfTheFirst(t *testing.T) {
 		synctest.Wait()
 		all := f.Requests()
 		require.Len(t, all[len(all)-1].Success, 2, "the shared request was made again")
-		require.False(t, f.Exists("mine/key"))
-		require.False(t, f.Exists("other/key"))
+		require.False(t, f.Exists(t, "mine/key"))
+		require.False(t, f.Exists(t, "other/key"))
 	})
 }
 
@@ -131,9 +131,9 @@ func TestARequestMadeAgainBelongsToTheEpochOfTheFirst(t *testing.T) {
 func TestCallsThatGiveUpDoNotPileUp(t *testing.T) {
 	for name, fate := range map[string]fate{"late answers": late(700 * time.Millisecond), "no answers": lost} {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
+			inVirtualTime(t, func(t *testing.T, f *line) {
 				s := open(t, f)
-				f.Set(func(f *fake) { f.OnTxn = fate })
+				f.Set(func(f *line) { f.OnTxn = fate })
 				var begun, freed atomic.Int64
 				free := func() { freed.Add(1) }
 				end := time.Now().Add(20 * time.Second)
@@ -176,7 +176,7 @@ func TestCallsThatGiveUpDoNotPileUp(t *testing.T) {
 					require.LessOrEqual(t, s.Link().Abandoned(), link.AbandonedLimit+callers)
 					require.LessOrEqual(t, begun.Load()-freed.Load(), int64(link.AbandonedLimit+callers))
 				}
-				f.Set(func(f *fake) { f.OnTxn = nil })
+				f.Set(func(f *line) { f.OnTxn = nil })
 				time.Sleep(time.Minute)
 				require.Equal(t, begun.Load(), freed.Load())
 				require.Zero(t, s.Link().Abandoned())
@@ -193,17 +193,17 @@ func TestACommitWithGraceIsMadeOnce(t *testing.T) {
 		"over under way":      70 * time.Millisecond,
 	} {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
+			inVirtualTime(t, func(t *testing.T, f *line) {
 				s := open(t, f)
-				f.Set(func(f *fake) { f.OnTxn = late(50 * time.Millisecond) })
-				wait := busy(f, s)
+				f.Set(func(f *line) { f.OnTxn = late(50 * time.Millisecond) })
+				wait := busy(t, f, s)
 				caller, cancel := context.WithCancel(context.Background())
 				if end == 0 {
 					cancel()
 				} else {
 					time.AfterFunc(end, cancel)
 				}
-				mine := removals(f, s, "a", 1)[0]
+				mine := removals(t, f, s, "a", 1)[0]
 				caller, done := request.Grace(caller)
 				defer done()
 				results, waitForIt := commits(caller, s, mine)

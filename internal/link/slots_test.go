@@ -1,25 +1,16 @@
 package link_test
 
 import (
-	"context"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/etcdlock/locks/session"
+	"github.com/etcdlock/locks/embedtest"
 )
 
-func newSession(tb testing.TB) *session.Session {
-	tb.Helper()
-	s, err := session.New(context.Background(), newFake().Client())
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, s.Close(context.Background())) })
-	return s
-}
-
 func TestNumbersTakenAtTheSameTimeDiffer(t *testing.T) {
-	s := newSession(t)
+	s := create(t, embedtest.Start(t).Client(t))
 	var mu sync.Mutex
 	taken := map[int]bool{}
 	var users sync.WaitGroup
@@ -50,7 +41,7 @@ func FuzzClaim(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 3, 7, 0})
 	f.Add([]byte{0, 0, 5, 0, 8, 1, 1, 3})
 	f.Add([]byte{0, 1, 2, 0, 1, 2, 0, 1, 2, 255, 254, 253, 252})
-	s := newSession(f)
+	s := create(f, embedtest.Start(f).Client(f))
 	f.Fuzz(func(t *testing.T, steps []byte) {
 		taken := map[string]map[int]bool{"a": {}, "b": {}}
 		for _, step := range steps {

@@ -23,7 +23,7 @@ func occupy(s *session.Session, turns int) (leave chan struct{}) {
 }
 
 func TestTwoAreInTurnAtATime(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		leave := occupy(s, 1)
 		inside, done := make(chan struct{}, 4), make(chan error, 4)
@@ -67,7 +67,7 @@ func gather(ctx context.Context, s *session.Session, key string, n int, err erro
 }
 
 func TestCallersThatWaitForATurnShareAnAnswer(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		ctx := context.Background()
 		require.Equal(t, gathered{1, nil}, <-gather(ctx, s, "key", 1, nil), "at once")
@@ -90,7 +90,7 @@ func TestCallersThatWaitForATurnShareAnAnswer(t *testing.T) {
 }
 
 func TestAWaitForATurnEndsWithTheCallersContextAndWithTheSession(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		leave := occupy(s, 2)
 		defer close(leave)
@@ -120,7 +120,7 @@ func TestAWaitForATurnEndsWithTheCallersContextAndWithTheSession(t *testing.T) {
 
 // What a question reads may be older than the calls that come while it is asked.
 func TestCallersThatComeWhileAQuestionIsAskedGetALaterAnswer(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
 		s := open(t, f)
 		answer, first := make(chan struct{}), make(chan gathered, 1)
 		go func() {
