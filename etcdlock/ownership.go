@@ -61,7 +61,7 @@ func (l *line) takeKept(ctx context.Context) *ownership {
 		return nil
 	}
 	// Not with mu held: a loss that is noticed here is logged, and the reader of the log may ask the hold.
-	there := o.confirm(ctx, false) && o.base.Err() == nil
+	there := !o.retired() && o.confirm(ctx, false) && o.base.Err() == nil
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if there && l.current == o && !o.wanted {
@@ -79,7 +79,7 @@ func (o *ownership) pass(ctx context.Context) error {
 	l := o.line
 	l.mu.Lock()
 	waiting := len(l.waiting) > 0
-	useful, ask := l.current == o && (waiting || o.keeps()), waiting && o.spent()
+	useful, ask := l.current == o && !o.retired() && (waiting || o.keeps()), waiting && o.spent()
 	l.mu.Unlock()
 	confirmed := useful && o.confirm(ctx, ask)
 	lost := o.base.ended()
@@ -111,6 +111,9 @@ func (o *ownership) pass(ctx context.Context) error {
 func (o *ownership) spent() bool {
 	return o.grants >= o.line.grants || time.Since(o.since) >= o.line.bound
 }
+
+// retired reports whether the session of o gets no new callers.
+func (o *ownership) retired() bool { return o.ticket.Session().Link().Retired().Err() != nil }
 
 // keeps reports whether o may be kept if no claim waits. It is called with mu held.
 func (o *ownership) keeps() bool { return o.line.idle > 0 && !o.wanted }
@@ -152,9 +155,12 @@ func (o *ownership) confirm(ctx context.Context, ask bool) bool {
 	return true
 }
 
-// untilWanted gives o back when another process wants it. It ends with the base.
+// untilWanted gives o back when another process wants it, or its session gets no new callers. It ends with the base.
 func (o *ownership) untilWanted() {
-	if err := o.ticket.Wanted(o.base.Context()); errors.Is(err, fairqueue.ErrGone) {
+	ctx, cancel := context.WithCancel(o.base.Context())
+	defer cancel()
+	defer context.AfterFunc(o.ticket.Session().Link().Retired(), cancel)()
+	if err := o.ticket.Wanted(ctx); errors.Is(err, fairqueue.ErrGone) {
 		_ = o.base.gone(err)
 		return
 	}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -170,11 +171,43 @@ func (k *Keeper) ready(ctx context.Context) {
 	needContext(ctx)
 }
 
+// Current returns the session that [Keeper.Session] would return at once, if there is one. It creates none and makes
+// no request. It is for displays: of the lease, its state, its deadline.
+func (k *Keeper) Current() (*Session, bool) {
+	s := k.alive()
+	return s, s != nil
+}
+
 func (k *Keeper) alive() *Session {
+	if k.life.Err() != nil {
+		return nil
+	}
 	if s := k.current.Load(); s != nil && s.Err() == nil {
 		return s
 	}
 	return nil
+}
+
+// Drain is Close for a process that finishes its work first. From now on callers of Session get [ErrClosed]. The current
+// session is renewed until nobody holds a lock of it, or waits for one that was asked for before. Then Drain
+// closes it, see [Keeper.Close]. Locks that are kept without a holder are given up, and those with a minimum time
+// outlast the session. If ctx ends before, Drain closes the session all the same, which ends its holds, and returns an
+// error that wraps ctx's. A ctx without a deadline does not end the wait. Drain makes the requests of Close. A nil
+// context panics.
+func (k *Keeper) Drain(ctx context.Context) error {
+	k.ready(ctx)
+	k.mu.Lock()
+	k.end()
+	s := k.current.Load()
+	k.mu.Unlock()
+	var early error
+	if s != nil {
+		s.link.Retire()
+		if s.link.AwaitUnused(ctx) != nil {
+			early = fmt.Errorf("session: closed while locks were held or waited for: %w", request.Ended(ctx, nil))
+		}
+	}
+	return errors.Join(early, k.Close(ctx))
 }
 
 // Close closes the current session, if there is one, and makes no further ones: callers that wait

@@ -40,7 +40,12 @@ func (e *Epoch) Doubt(key string, free func()) {
 		return // the keys go with the lease
 	}
 	l.count(1)
-	e.doubts = append(e.doubts, doubt{key, free, sync.OnceFunc(func() { l.countAbandoned(-1) })})
+	l.use(-1)
+	again := func() {
+		l.setAside(-1)
+		free()
+	}
+	e.doubts = append(e.doubts, doubt{key, again, sync.OnceFunc(func() { l.countAbandoned(-1) })})
 	if e.resolving {
 		e.wakeUp()
 	} else {

@@ -59,10 +59,14 @@ type Link struct {
 
 	history history
 	queue   *coalesce.Queue
+	retired context.Context // ends with Retire
+	retire  context.CancelFunc
 	turns   chan struct{} // has room for the callers of InTurn
 
 	mu         sync.Mutex
 	slots      map[string][]bool     // by prefix: the numbers that are taken
+	used       int                   // numbers that callers use; see AwaitUnused
+	unused     chan struct{}         // closed when there are none; nil if nothing waits for that
 	epochs     map[string]*Epoch     // by key
 	warned     time.Time             // when a failed removal was logged last
 	refusal    *refusal              // of the last attempt to end doubts; nil if it succeeded
@@ -88,6 +92,7 @@ func New(s Session, logger *slog.Logger) *Link {
 		kept:       make(map[string]*Watch),
 		turns:      make(chan struct{}, turnLimit),
 	}
+	l.retired, l.retire = context.WithCancel(l.ctx)
 	l.queue = coalesce.New(l.ctx, l.send, l.start, l.countAbandoned)
 	return l
 }

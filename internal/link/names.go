@@ -27,6 +27,7 @@ var errCrowded = errors.New("too many calls that were given up have not been ans
 func (l *Link) Claim(prefix string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.use(1)
 	used := l.slots[prefix]
 	for n, taken := range used {
 		if !taken {
@@ -46,6 +47,7 @@ func (l *Link) Free(prefix string, n int) {
 	if n >= len(used) || !used[n] {
 		panic("session: a number is given back that was not taken")
 	}
+	l.use(-1)
 	used[n] = false
 	for len(used) > 0 && !used[len(used)-1] {
 		used = used[:len(used)-1]
@@ -143,8 +145,12 @@ func (l *Link) Discard(key string, revision int64, gone func()) {
 // key stays for as long as the lease that it is bound to.
 func (l *Link) DiscardAfter(d time.Duration, key string, revision int64, gone func()) {
 	l.start(func(ctx context.Context) {
-		if !request.Sleep(ctx, ctx, d) {
-			return
+		if d > 0 {
+			l.setAside(1)
+			if !request.Sleep(ctx, ctx, d) {
+				return
+			}
+			l.setAside(-1)
 		}
 		for pause := request.FirstPause; ; pause = min(2*pause, request.LongPause) {
 			l.countAbandoned(1)
