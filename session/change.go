@@ -36,11 +36,15 @@ func (s *Session) report(last *State, now State, why error) {
 		why = nil // another attempt has been answered since
 	}
 	*last = now
-	// In a goroutine of its own, so that a callback that ends its goroutine does not end the renewals.
+	apart(func() { s.change(Change{Lease: s.lease, State: now, Err: why}) })
+}
+
+// apart calls f in a goroutine of its own, so that a callback that ends its goroutine does not end the renewals.
+func apart(f func()) {
 	called := make(chan struct{})
 	go func() {
 		defer close(called)
-		s.change(Change{Lease: s.lease, State: now, Err: why})
+		f()
 	}()
 	<-called
 }

@@ -90,7 +90,8 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 		logger:   o.logger.With("lease", fmt.Sprintf("%x", lease)),
 		change:   o.change,
 		closing:  make(chan bool, 1),
-		outcomes: make(chan error, 1),
+		outcomes: make(chan Renewal, 1),
+		renewal:  o.renewal,
 		renewed:  sent,
 		deadline: sent + ttl - margin,
 	}

@@ -22,8 +22,10 @@ type options struct {
 	ttl    time.Duration
 	margin time.Duration // 0: the default for the TTL that the server grants
 	logger *slog.Logger
-	change func(Change)
 	now    clock
+
+	change  func(Change)
+	renewal func(Renewal)
 }
 
 // WithTTL sets how long after the last renewal the lease lives, and so how long

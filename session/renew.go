@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -47,7 +46,10 @@ func (s *Session) keepAlive() {
 		failing, inFlight, pause, refused = false, 0, request.FirstPause, false
 		timer.Reset(s.untilRenewal())
 	}
-	failed := func(err error) {
+	var started time.Duration // the latest attempt, by the session's clock
+	failed := func(r Renewal) {
+		err := r.Err
+		s.reportRenewal(r)
 		s.report(&reported, s.State(), err)
 		if trusted := s.remaining(); trusted > 0 && s.ctx.Err() == nil && time.Since(warned) >= logPause {
 			s.logger.Warn("lease renewal failed", "error", err, "trusted_for", trusted)
@@ -62,12 +64,12 @@ func (s *Session) keepAlive() {
 				continue
 			}
 			if inFlight > 0 {
-				failed(s.unanswered())
+				failed(s.outcome(started, s.unanswered()))
 			}
 			if refused {
 				refused, pause = false, min(2*pause, s.ttl/12)
 			}
-			inFlight++
+			inFlight, started = inFlight+1, s.now()
 			timer.Reset(s.share())
 			if inFlight == 1 && stream.ask(s) {
 				continue
@@ -75,27 +77,28 @@ func (s *Session) keepAlive() {
 			s.running.Go(func() {
 				ctx, cancel := context.WithTimeout(s.ctx, s.ttl) // later its answer would be worth nothing
 				defer cancel()
-				err := s.renew(ctx)
+				outcome := s.attempt(ctx)
 				select {
-				case s.outcomes <- err:
+				case s.outcomes <- outcome:
 				case <-s.ctx.Done():
 				}
 			})
-		case err := <-s.outcomes:
+		case outcome := <-s.outcomes:
 			switch {
 			case s.ctx.Err() != nil:
 				return
-			case err == nil:
+			case outcome.Err == nil:
+				s.reportRenewal(outcome)
 				live()
 			case inFlight > 0 && s.untilRenewal() <= 0: // otherwise another attempt has been answered
 				inFlight--
-				if err == errAgain { //nolint:errorlint // it is never wrapped
+				if outcome.Err == errAgain { //nolint:errorlint // it is never wrapped
 					if inFlight == 0 {
 						timer.Reset(0)
 					}
 					continue
 				}
-				failed(err)
+				failed(outcome)
 				timer.Reset(min(request.Jitter(pause), s.share()))
 				refused = true
 			}
@@ -118,38 +121,23 @@ func (s *Session) unanswered() error {
 	return errUnanswered
 }
 
-// renew makes one request. Its answer counts from the moment before the request was sent.
+// renew makes one request.
+func (s *Session) renew(ctx context.Context) error { return s.attempt(ctx).Err }
+
+// attempt makes one request. Its answer counts from the moment before the request was sent.
 // Close waits for renewals in flight, so that none is sent after it has returned.
-func (s *Session) renew(ctx context.Context) error {
+func (s *Session) attempt(ctx context.Context) Renewal {
+	sent := s.now()
 	s.mu.Lock()
 	if s.ctx.Err() != nil {
 		s.mu.Unlock()
-		return context.Cause(s.ctx)
+		return s.outcome(sent, context.Cause(s.ctx))
 	}
 	s.running.Add(1)
 	s.mu.Unlock()
 	defer s.running.Done()
-
-	sent := s.now()
 	header, ttl, err := keepAliveOnce(ctx, s.client, s.lease)
-	if request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
-		return s.settle(sent, header, 0)
-	}
-	if err != nil {
-		return err
-	}
-	return s.settle(sent, header, ttl)
-}
-
-// settle takes in the answer to a renewal. It returns the session's error.
-func (s *Session) settle(sent time.Duration, header *etcdserverpb.ResponseHeader, ttl int64) error {
-	if ttl <= 0 { // how the server says that the lease is unknown
-		s.lose(rpctypes.ErrLeaseNotFound)
-		return s.Err()
-	}
-	s.link.ObserveRenewal(header)
-	s.extend(sent, time.Duration(ttl)*time.Second)
-	return s.Err()
+	return s.settle(sent, header, ttl, err)
 }
 
 // keepAliveOnce does what the client's method of that name does, as a call: for a stream

@@ -51,7 +51,8 @@ type Session struct {
 	// right to do that. A channel, because waiting for it ends with a context.
 	closing chan bool
 
-	outcomes chan error // of renewals; of those that the stream answers, one fits
+	outcomes chan Renewal // of those that the stream answers, one fits
+	renewal  func(Renewal)
 
 	mu       sync.Mutex
 	renewed  time.Duration // when the last answered renewal was sent, by now
@@ -68,6 +69,10 @@ func (s *Session) Lease() clientv3.LeaseID { return s.lease }
 // TTL returns the lease's time to live as granted by the server, which may be
 // more than was asked for. A crashed process keeps its keys for about this long.
 func (s *Session) TTL() time.Duration { return s.ttl }
+
+// Margin returns how long before the lease can expire the session counts as lost; see [WithMargin]. A holder has about
+// that long to stop.
+func (s *Session) Margin() time.Duration { return s.margin }
 
 // Deadline returns the instant until which this process may trust the lease
 // without another answer. Renewals move it on. It is an estimate in terms of

@@ -235,7 +235,7 @@ func (r *renewals) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) {
 		delete(r.pending, clientv3.LeaseID(answer.ID))
 		r.mu.Unlock()
 		if asked {
-			p.report(p.session.settle(p.sent, answer.Header, answer.TTL))
+			p.report(p.session.settle(p.sent, answer.Header, answer.TTL, nil))
 		}
 	}
 }
@@ -251,16 +251,16 @@ func (r *renewals) ended(err error) {
 		r.rest *= 2
 	}
 	for _, p := range r.pending {
-		p.report(err)
+		p.report(p.session.outcome(p.sent, err))
 	}
 	clear(r.pending)
 	r.stream, r.drop, r.answered, r.unsent = nil, nil, false, nil
 }
 
 // report gives the outcome to the session. One that is busy looks by itself when it has to try again.
-func (p pending) report(err error) {
+func (p pending) report(r Renewal) {
 	select {
-	case p.session.outcomes <- err:
+	case p.session.outcomes <- r:
 	default:
 	}
 }
