@@ -11,7 +11,30 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
 )
+
+// A process that is told to stop takes no new locks, finishes what it holds locks for, and closes its session then.
+func Example_drain() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	keeper := session.Keep(src.Client())
+	h := must(etcdlock.NewMutex(keeper, "order 17").Lock(ctx))
+	go func() {
+		fmt.Println("finishing order 17 with the lock held:", h.Err() == nil)
+		check(h.Unlock(ctx))
+	}()
+
+	limited, cancel := context.WithTimeout(ctx, 25*time.Second)
+	defer cancel()
+	check(keeper.Drain(limited))
+	_, err := etcdlock.NewMutex(keeper, "order 18").Lock(ctx)
+	fmt.Println("order 18 is for another process:", errors.Is(err, session.ErrClosed))
+	// Output:
+	// finishing order 17 with the lock held: true
+	// order 18 is for another process: true
+}
 
 // What an operator wants to see.
 func ExampleInspect() {

@@ -3,7 +3,7 @@
 // A [Session] is a lease together with one goroutine that renews it. Every key
 // that the lock packages write is bound to a session, so the keys of a process
 // vanish when it dies. A [Keeper] replaces a session that has been lost. At the end of a process [Keeper.Drain] waits until
-nobody holds a lock.
+// nobody holds a lock.
 //
 // # Guarantees
 //

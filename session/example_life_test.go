@@ -99,6 +99,33 @@ func ExampleWithClock() {
 	// Output: lost after 8s while etcd keeps its keys for 10s
 }
 
+// An early warning: how close has the session been to its loss?
+func ExampleWithOnRenewal() {
+	var t testing.T
+	synctest.Test(&t, func(t *testing.T) {
+		cluster := embedtest.Start(t, embedtest.WithVirtualTime())
+		began := time.Now()
+		keeper := session.Keep(cluster.Client(t), session.WithTTL(30*time.Second),
+			session.WithClock(func() time.Duration { return time.Since(began) }),
+			session.WithOnRenewal(func(r session.Renewal) {
+				fmt.Println("renewed:", r.Lease != clientv3.NoLease && r.Err == nil, "in", r.Took, "with", r.Left, "left")
+			}))
+		defer keeper.Close(t.Context())
+		_, exists := keeper.Current()
+		fmt.Println("looking at it has created it:", exists)
+		s, err := keeper.Session(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("renewed every", s.TTL()/3, "of", s.TTL()-s.Margin())
+		time.Sleep(11 * time.Second)
+	})
+	// Output:
+	// looking at it has created it: false
+	// renewed every 10s of 27s
+	// renewed: true in 0s with 17s left
+}
+
 // A dashboard, and an answer to the next question: why?
 func ExampleWithOnChange() {
 	var t testing.T
