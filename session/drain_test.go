@@ -80,16 +80,16 @@ func TestDrainEndsWithTheSession(t *testing.T) {
 
 // With the lease the key goes for certain, whatever is under way. So Drain does not wait for that.
 func TestDrainWaitsForNoNameInDoubt(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		k := keep(t, f)
-		s, err := k.Session(context.Background())
-		require.NoError(t, err)
-		n := s.Link().Claim("a/")
-		f.Set(func(f *fake) { f.OnTxn = lost })
-		s.Link().Epoch("!/epoch").Doubt("a/key", func() { s.Link().Free("a/", n) })
-		require.NoError(t, k.Drain(context.Background()))
-		require.Zero(t, f.LeaseCount())
-	})
+	c := startEtcd(t)
+	client := c.Client(t)
+	k := session.Keep(client)
+	s, err := k.Session(t.Context())
+	require.NoError(t, err)
+	n := s.Link().Claim("a/")
+	c.LoseRequest("Txn")
+	s.Link().Epoch("!/epoch").Doubt("a/key", func() { s.Link().Free("a/", n) })
+	require.NoError(t, k.Drain(t.Context()))
+	require.Empty(t, leases(t, client))
 }
 
 func TestDrainWithoutASessionCreatesNone(t *testing.T) {
