@@ -145,7 +145,7 @@ func (f *follower) ended(err error) error {
 	case request.IsAnswer(err, rpctypes.ErrCompacted):
 		f.at = 0
 		return nil
-	case !f.refused:
+	case !f.refused && !request.Passing(err):
 		f.refused = true
 		return errWatchEnded
 	}
