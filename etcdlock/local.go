@@ -46,6 +46,10 @@ func newLine(s *single) *line {
 }
 
 func (l *line) lock(ctx context.Context) (claim, error) {
+	// Callers wait for a session at the same time, rather than each in its turn.
+	if _, err := l.single.source.Session(ctx); err != nil {
+		return nil, err
+	}
 	c := &localClaim{line: l}
 	l.mu.Lock()
 	if l.taken {
