@@ -37,6 +37,7 @@ type options struct {
 
 	kind     string // of lock
 	local    localOptions
+	slots    bool
 	priority int
 	health   func(context.Context) error
 	every    time.Duration

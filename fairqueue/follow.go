@@ -130,7 +130,7 @@ func (f *follower) ended(ctx context.Context, client *clientv3.Client, err error
 		}
 		return err
 	}
-	if !f.failed && !request.Passing(err) {
+	if !f.failed {
 		f.failed = true
 		return errEnded
 	}

@@ -155,9 +155,7 @@ func (e *Epoch) look(ctx context.Context, doubts []doubt) {
 		}
 		answer, err := e.link.Read(ctx, reads...)
 		if err != nil {
-			if ctx.Err() == nil {
-				e.link.warn("looking for keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
-			}
+			e.link.warn("looking for keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
 			return
 		}
 		var late []doubt
