@@ -86,8 +86,8 @@ func (f *follower) run(ctx context.Context) {
 			f.picture.fail(closed)
 			return
 		}
-		if ctx.Err() == nil && !request.Passing(err) && !errors.Is(err, errWatchEnded) {
-			f.picture.fail(f.root.explain(f.client, err))
+		if ctx.Err() == nil && request.Refused(err) {
+			f.picture.fail(err)
 		}
 		request.Sleep(ctx, ctx, request.Jitter(min(request.FirstPause<<min(failures, 10), request.LongPause)))
 		failures++
@@ -145,11 +145,11 @@ func (f *follower) ended(err error) error {
 	case request.IsAnswer(err, rpctypes.ErrCompacted):
 		f.at = 0
 		return nil
-	case !f.refused:
+	case !f.refused && !request.Passing(err):
 		f.refused = true
 		return errWatchEnded
 	}
-	return err
+	return f.root.explain(f.client, err)
 }
 
 // load reads everything, and reports whether the picture was another one. If a part was read at a later revision than

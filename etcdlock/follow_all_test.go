@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -203,6 +204,7 @@ func TestFollowAllSurvivesTrouble(t *testing.T) {
 				over()
 				f.until(client)
 			}
+			require.Empty(t, f.ended, "trouble is not reported")
 		})
 	}
 }
@@ -290,6 +292,7 @@ func TestFollowAllSaysThatItIsRefusedAndGoesOn(t *testing.T) {
 			for q, err := range etcdlock.FollowAll(within(t), client) {
 				if err != nil {
 					require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+					require.Equal(t, 1, strings.Count(err.Error(), "must not read"), err.Error())
 					require.Zero(t, q)
 					if refusals++; refusals == 3 {
 						fault.Heal()

@@ -48,6 +48,14 @@ func newLine(s *single) *line {
 func (l *line) lock(ctx context.Context) (claim, error) {
 	c := &localClaim{line: l}
 	l.mu.Lock()
+	if l.current == nil {
+		// Callers wait for a session at the same time, rather than each in its turn.
+		l.mu.Unlock()
+		if _, err := l.single.source.Session(ctx); err != nil {
+			return nil, err
+		}
+		l.mu.Lock()
+	}
 	if l.taken {
 		c.turn = make(chan *ownership, 1)
 		l.waiting = append(l.waiting, c)

@@ -37,7 +37,6 @@ type options struct {
 
 	kind     string // of lock
 	local    localOptions
-	slots    bool
 	priority int
 	health   func(context.Context) error
 	every    time.Duration

@@ -255,3 +255,17 @@ func TestUnlockOfALockThatWouldBeKeptTellsThatItIsGone(t *testing.T) {
 		})
 	}
 }
+
+// No watch reports the other process.
+func TestAKeptLockIsNotTakenAgainBeforeAnotherProcessThatWaits(t *testing.T) {
+	l := newLocal(t, kept)
+	silence := l.cluster.SwallowWatchEvents()
+	unlock(t, lock(t, l.m))
+	remote := queued(t, l.client, l.other, 1)
+	waiting := locking(within(t), l.m)
+	requireWaiting(t, waiting)
+	silence.Heal()
+	theirs := granted(t, remote)
+	unlock(t, theirs)
+	require.Greater(t, granted(t, waiting).Token(), theirs.Token())
+}

@@ -56,10 +56,9 @@ func (r root) start() string {
 func (r root) end() string { return clientv3.GetPrefixRangeEnd(r.prefix) }
 
 // page reads keys from first on, at a revision; 0 is the newest.
-func (r root) page(ctx context.Context, client *clientv3.Client, first string, at int64, opts ...clientv3.OpOption) (page *clientv3.GetResponse, err error) {
-	opts = append(opts, clientv3.WithRange(r.end()), clientv3.WithRev(at), clientv3.WithLimit(pageSize))
+func (r root) page(ctx context.Context, client *clientv3.Client, first string, at int64) (page *clientv3.GetResponse, err error) {
 	err = session.Retry(ctx, func(ctx context.Context) (err error) {
-		page, err = client.Get(ctx, first, opts...)
+		page, err = client.Get(ctx, first, clientv3.WithRange(r.end()), clientv3.WithRev(at), clientv3.WithLimit(pageSize))
 		return err
 	})
 	return page, r.explain(client, err)

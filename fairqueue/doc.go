@@ -90,6 +90,7 @@
 //	  more than 512 exclusive tickets  one transaction instead of a look  1 more
 //	try when held                      1 read                             0
 //	try when free                      1 read + 1                         1
+//	  another ticket comes in between  1 more                             2
 //	leave                              1                                  1
 //	several queues                     as one; 1 read more after a wait   1
 //	  more than 64                     up to 5 reads more                 1

@@ -130,7 +130,7 @@ func (f *follower) ended(ctx context.Context, client *clientv3.Client, err error
 		}
 		return err
 	}
-	if !f.failed {
+	if !f.failed && !request.Passing(err) {
 		f.failed = true
 		return errEnded
 	}

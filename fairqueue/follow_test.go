@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -182,6 +183,22 @@ func TestAFollowerSaysThatItMayNotLookAndGoesOn(t *testing.T) {
 			require.Equal(t, "1", seen)
 		})
 	}
+}
+
+// Whatever else uses the stream may leave it before etcd has confirmed the follower's watch.
+func TestAFollowerGoesOnWhileItsStreamIsLeftAgainAndAgain(t *testing.T) {
+	c, client := begin(t)
+	q := fairqueue.New(open(t, client), "q")
+	held := c.Hold("Watch")
+	s := follow(t, within(t, patience), q)
+	require.Empty(t, s.next(t))
+	for stream := range int64(4) {
+		eventually(t, "the watch is asked for", func() bool { return held.Bites() > int(stream) })
+		link.StreamsOf(client).LeaveStream(stream)
+	}
+	held.Heal()
+	set(t, client, "q/a", "1")
+	require.Len(t, s.next(t), 1)
 }
 
 // Whatever becomes of the data, a follower is told how things stand then, and goes on from there.

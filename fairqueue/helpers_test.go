@@ -71,9 +71,12 @@ func leave(t testing.TB, ticket *fairqueue.Ticket) {
 	require.NoError(t, ticket.Leave(within(t, patience)))
 }
 
-// wait waits in the background.
+// wait waits in the background, until the end of the test at most.
 func wait(t testing.TB, ctx context.Context, ticket *fairqueue.Ticket) <-chan error {
-	return background(t, func() error { return ticket.Wait(ctx) })
+	ctx, stop := context.WithCancel(ctx)
+	waiting := background(t, func() error { return ticket.Wait(ctx) })
+	t.Cleanup(stop)
+	return waiting
 }
 
 // background runs f, and the test does not end before f does.

@@ -32,7 +32,7 @@ func (t *Ticket) takeSlot(ctx context.Context) error {
 		slot, number, err := p.trySlot(ctx)
 		switch {
 		case err == nil:
-			t.parts, t.want, t.slot = []*part{slot, p}, 2, number
+			t.parts, t.want, t.Slot = []*part{slot, p}, 2, number
 			return nil
 		case !errors.Is(err, ErrBusy):
 			return fmt.Errorf("slot: %w", err)

@@ -13,14 +13,16 @@ import (
 // revision. Its methods are safe for concurrent use, except Wait, which is to be called once and
 // before Share, Set and PassTo.
 type Ticket struct {
+	// Slot is the number that Wait has given to a permit ([Options]), and -1 for other tickets.
+	Slot int
+
 	parts []*part
 	// want is how many of the parts Wait waits for. It gives up the others.
 	want int
-	slot int // -1: none
 }
 
 // newTicket is for parts that are all wanted.
-func newTicket(parts ...*part) *Ticket { return &Ticket{parts: parts, want: len(parts), slot: -1} }
+func newTicket(parts ...*part) *Ticket { return &Ticket{parts: parts, want: len(parts), Slot: -1} }
 
 // Key returns the ticket's key in etcd; of several, the first.
 func (t *Ticket) Key() string { return t.first().me.key }
@@ -56,9 +58,6 @@ func (t *Ticket) Chosen() []int {
 	slices.Sort(chosen)
 	return chosen
 }
-
-// Slot returns the number that Wait has given to a permit ([Options]), and -1 for other tickets.
-func (t *Ticket) Slot() int { return t.slot }
 
 // Left reports whether the ticket has been given up, by Leave or because a call failed.
 func (t *Ticket) Left() bool { return t.first().left.Load() }

@@ -13,6 +13,10 @@ import (
 const (
 	probeEvery   = time.Second
 	probeTimeout = 2 * time.Second
+
+	// For every longQueue places of a lock the feed pauses so long.
+	longQueue    = 100
+	perLongQueue = 3 * time.Millisecond
 )
 
 // news is what a feed has gathered since it was asked last.
@@ -36,6 +40,21 @@ func (f *feed) follow(ctx context.Context, client *clientv3.Client, g glob, opts
 		if err != nil || g.matches(q.Name) {
 			f.put(q, err)
 		}
+		// Each state of a long queue is costly, and there are many of them. Those that come meanwhile are skipped.
+		sleep(ctx, min(frame, time.Duration(len(q.Places)/longQueue)*perLongQueue))
+	}
+}
+
+// sleep waits for d, or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -61,10 +80,7 @@ func (f *feed) probe(ctx context.Context, client *clientv3.Client, key string) {
 		if !unavailable(err) {
 			f.answered(time.Now())
 		}
-		select {
-		case <-time.After(probeEvery):
-		case <-ctx.Done():
-		}
+		sleep(ctx, probeEvery)
 	}
 }
 

@@ -102,7 +102,8 @@ func (e *evidence) compare(l *timeline) (wrong []string) {
 	return wrong
 }
 
-// granted is promise 2: at some revision during the call the tickets were there, and nothing that blocks them.
+// granted is the second guarantee of package etcdlock: at some revision during the call the tickets were there, and
+// nothing that blocks them.
 func (e *evidence) granted(l *timeline, g grant) error {
 	last := g.done.revision
 	if g.done.ends != g.began.ends {
@@ -111,7 +112,7 @@ func (e *evidence) granted(l *timeline, g grant) error {
 	return l.ownedTogether(g.tickets, g.began.revision, last)
 }
 
-// trusted is promise 3: nobody believes in a ticket that is gone, unless it was removed by hand; and
+// trusted is the fourth: nobody believes in a ticket that is gone, unless it was removed by hand; and
 // not even then for longer than a lease lasts that is renewed no more.
 func (e *evidence) trusted(l *timeline, b trust) error {
 	for _, id := range b.tickets {

@@ -155,7 +155,9 @@ func (e *Epoch) look(ctx context.Context, doubts []doubt) {
 		}
 		answer, err := e.link.Read(ctx, reads...)
 		if err != nil {
-			e.link.warn("looking for keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
+			if ctx.Err() == nil {
+				e.link.warn("looking for keys of unanswered requests failed, trying again", "keys", len(doubts), "error", err)
+			}
 			return
 		}
 		var late []doubt

@@ -57,7 +57,8 @@ func StreamsOf(c *clientv3.Client) *Streams {
 }
 
 // Open watches key on the current stream of c. It returns when etcd has confirmed the watch: one round trip. It fails
-// when ctx or limit ends before. If etcd refuses, other than because of a compaction, the stream is left.
+// when ctx, limit or the stream ends before, with an error that satisfies [request.Passing]. If etcd refuses, other
+// than because of a compaction, the stream is left.
 //
 // The watch ends with ctx, with its stream, or when its member has lost the leader, instead of staying silent for
 // ever. Outgoing metadata of ctx do not travel, or each caller's would open a stream.
@@ -74,8 +75,8 @@ func (s *Streams) Open(ctx context.Context, c *clientv3.Client, limit time.Durat
 	switch {
 	case !inTime:
 		err = fmt.Errorf("%w in time: %w", errNotCreated, context.DeadlineExceeded)
-	case !ok:
-		err = errNotCreated
+	case !ok: // ctx has ended, or the stream
+		err = fmt.Errorf("%w: %w", errNotCreated, context.Canceled)
 	case err != nil && !request.IsAnswer(err, rpctypes.ErrCompacted):
 		// It may be the stream's fault: it keeps the token that it was opened with, and carries no new watches
 		// when that has expired.

@@ -1,12 +1,11 @@
 //go:build unix
 
-package session_test
+package main
 
 import (
 	"context"
 	"fmt"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,7 +27,7 @@ const (
 // concurrency, by turns, on one cluster with a password. It is that of client and server together, less that of the
 // cluster without sessions.
 //
-//	go test ./session -run '^$' -bench IdleSessions -benchtime 1x -timeout 10m
+//	go -C bench test -run '^$' -bench IdleSessions -benchtime 1x -timeout 10m
 func BenchmarkIdleSessions(b *testing.B) {
 	for _, clients := range []string{"one client each", "one client"} {
 		for _, n := range []int{20, 200} {
@@ -91,10 +90,4 @@ func sessionOfOurs(b *testing.B, c *clientv3.Client) func() {
 	s, err := session.New(b.Context(), c, session.WithTTL(idleTTL*time.Second))
 	require.NoError(b, err)
 	return func() { require.NoError(b, s.Close(context.Background())) }
-}
-
-func processorTime(b *testing.B) time.Duration {
-	var usage syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -1,0 +1,33 @@
+package etcdlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+// Each without a deadline has 10 s, as without a line.
+func TestWithoutASessionCallersOfALocalLineGiveUpAtTheSameTime(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
+		m := etcdlock.NewMutex(virtualKeeper(t, cluster.Client(t)), "orders", handedOn)
+		silence := cluster.LoseRequest("LeaseGrant")
+		start := time.Now()
+		var returned []<-chan time.Time
+		for range 3 {
+			returned = append(returned, stopwatch(func() {
+				_, err := m.Lock(context.Background())
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}))
+		}
+		for _, r := range returned {
+			require.Equal(t, 10*time.Second, (<-r).Sub(start))
+		}
+		silence.Heal()
+		unlock(t, lock(t, m))
+	})
+}
