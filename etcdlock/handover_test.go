@@ -278,3 +278,19 @@ func TestTryLockOfALocalLine(t *testing.T) {
 	unlock(t, theirs)
 	requireNothingLeft(t, l.client)
 }
+
+func TestTheUnlockAfterALossDoesNotPassTheTurnOnAgain(t *testing.T) {
+	l := newLocal(t, handedOn)
+	h := lock(t, l.m)
+	waiting := lineUp(t, within(t), l.m, 2)
+	remove(t, l.client, h.Key())
+	next := granted(t, waiting[0])
+	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+	requireWaiting(t, waiting[1])
+	require.Equal(t, 1, tickets(t, l.client))
+	unlock(t, next)
+	last := granted(t, waiting[1])
+	require.Equal(t, next.Token(), last.Token())
+	unlock(t, last)
+	requireNothingLeft(t, l.client)
+}

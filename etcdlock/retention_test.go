@@ -79,6 +79,12 @@ func TestALockThatIsKeptAndLostIsTakenAnew(t *testing.T) {
 	again := lock(t, l.m)
 	require.Greater(t, again.Token(), h.Token())
 	unlock(t, again)
+	require.Eventually(t, func() bool {
+		again := lock(t, l.m)
+		remove(t, l.client, again.Key())
+		require.ErrorIs(t, again.Unlock(within(t)), etcdlock.ErrLost)
+		return again.Key() == h.Key()
+	}, patience, waitABit, "the name is free again")
 }
 
 func TestAKeptLockIsHandedOnInMemoryWhileNoOtherProcessWantsIt(t *testing.T) {

@@ -31,3 +31,18 @@ func TestWithoutASessionCallersOfALocalLineGiveUpAtTheSameTime(t *testing.T) {
 		unlock(t, lock(t, m))
 	})
 }
+
+// The time begins when the lock is unlocked, however long it was held.
+func TestALockIsKeptForItsTimeAfterALongHold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
+		client := cluster.Client(t)
+		m := etcdlock.NewMutex(virtualKeeper(t, client), "orders", etcdlock.WithRetention(5*time.Second))
+		h := lock(t, m)
+		time.Sleep(time.Minute)
+		unlock(t, h)
+		time.Sleep(4 * time.Second)
+		require.Equal(t, 1, tickets(t, client))
+		time.Sleep(2 * time.Second)
+		require.Zero(t, tickets(t, client))
+	})
+}
