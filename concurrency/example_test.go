@@ -40,7 +40,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Println("acquired lock for s1")
-	if err := m2.TryLock(ctx); err == concurrency.ErrLocked {
+	if err := m2.TryLock(ctx); err == concurrency.ErrLocked { //nolint:errorlint // as users of that package write it
 		fmt.Println("cannot acquire lock for s2, as it is locked in another session")
 	}
 	if err := m1.Unlock(ctx); err != nil {

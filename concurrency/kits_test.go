@@ -122,7 +122,7 @@ func within[T any](s stand, what string, c <-chan T) T {
 func told(errs ...error) string {
 	var text string
 	for _, err := range errs {
-		switch err {
+		switch err { //nolint:errorlint // unwrapped is what is promised
 		case nil:
 			text += "nil "
 		case theirs.ErrLocked:

@@ -2,13 +2,17 @@ package concurrency
 
 import "go.etcd.io/etcd/client/v3/concurrency"
 
-// Software transactional memory is etcd's own. It has nothing to do with locks.
+// These are etcd's own: software transactional memory has nothing to do with locks.
 type (
-	STM       = concurrency.STM
+	// STM is an interface for software transactional memory.
+	STM = concurrency.STM
+	// STMOption changes a default of [NewSTM].
 	STMOption = concurrency.STMOption
+	// Isolation is the level at which a transaction is isolated from others.
 	Isolation = concurrency.Isolation
 )
 
+// Levels of isolation, from the strictest on.
 const (
 	SerializableSnapshot = concurrency.SerializableSnapshot
 	Serializable         = concurrency.Serializable
@@ -16,6 +20,7 @@ const (
 	ReadCommitted        = concurrency.ReadCommitted
 )
 
+// Functions of software transactional memory, as in etcd's package.
 var (
 	NewSTM              = concurrency.NewSTM
 	NewSTMRepeatable    = concurrency.NewSTMRepeatable
