@@ -1,7 +1,6 @@
 package etcdlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -81,9 +80,7 @@ func (o *ownership) pass(ctx context.Context) error {
 	waiting := len(l.waiting) > 0
 	useful, ask := l.current == o && !o.retired() && (waiting || o.keeps()), waiting && o.spent()
 	l.mu.Unlock()
-	confirmed := useful && o.confirm(ctx, ask)
-	lost := o.base.ended()
-	confirmed = confirmed && lost == nil
+	confirmed := useful && o.confirm(ctx, ask) && o.base.ended() == nil
 	l.mu.Lock()
 	switch {
 	case l.current != o: // it is lost, and the turn has been passed on with that
@@ -104,7 +101,11 @@ func (o *ownership) pass(ctx context.Context) error {
 		l.pass(nil)
 	}
 	l.mu.Unlock()
-	return cmp.Or(lost, o.base.unlock(ctx))
+	err := o.base.unlock(ctx) // nil if ended, at a loss, came first
+	if end := o.base.ended(); !errors.Is(end, ErrUnlocked) {
+		err = end
+	}
+	return err
 }
 
 // spent reports whether the bounds are reached for which o may be handed on.
