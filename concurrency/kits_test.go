@@ -122,10 +122,10 @@ func within[T any](s stand, what string, c <-chan T) T {
 func told(errs ...error) string {
 	var text string
 	for _, err := range errs {
-		switch err { //nolint:errorlint // unwrapped is what is promised
+		switch err {
 		case nil:
 			text += "nil "
-		case theirs.ErrLocked:
+		case theirs.ErrLocked: //nolint:errorlint // unwrapped is what is promised
 			text += "ErrLocked "
 		case theirs.ErrLockReleased:
 			text += "ErrLockReleased "
