@@ -291,6 +291,30 @@ func TestASwallowedEventIsFoundByTheNextLook(t *testing.T) {
 	require.EqualValues(t, 1, other.Stream, "the stream that has missed an event is not used again")
 }
 
+// The ticket ahead has gone unheard, and another one is still ahead.
+func TestAStreamThatHasMissedAnEventIsLeftByAWaiterThatGoesOn(t *testing.T) {
+	c, client := begin(t)
+	q := fairqueue.New(open(t, client), "q")
+	holder, middle := hold(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
+	s := open(t, c.Client(t))
+	last := join(t, fairqueue.NewWith(s, "q", fairqueue.Options{Recheck: 50 * time.Millisecond}), fairqueue.Exclusive)
+	waiting := standing(t, c, last)
+	swallowed := c.SwallowWatchEvents(embedtest.Once())
+	leave(t, middle)
+	require.NoError(t, swallowed.Wait(within(t, patience)))
+	eventually(t, "another stream", func() bool {
+		other, err := s.Link().Watch(within(t, patience), patience, "", "elsewhere")
+		if err != nil {
+			return false // its stream was left at this moment
+		}
+		other.Stop()
+		return other.Stream == 1
+	})
+	requireWaiting(t, waiting)
+	leave(t, holder)
+	requireGranted(t, waiting)
+}
+
 // Invariant 4: what happens between the look and the watch is not missed.
 func TestADeletionBeforeTheWatchStandsIsSeen(t *testing.T) {
 	for name, vanish := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
