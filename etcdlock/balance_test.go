@@ -55,15 +55,19 @@ func (b *balance) requireEven(t *testing.T) {
 // seen keeps what hooks were told.
 type seen struct {
 	events   chan etcdlock.Event
+	waiting  chan etcdlock.Waiting
 	acquired chan etcdlock.Acquired
 	failed   chan etcdlock.Failed
 	released chan etcdlock.Released
 }
 
 func newSeen() (s seen, option etcdlock.Option) {
-	s = seen{make(chan etcdlock.Event, 100), make(chan etcdlock.Acquired, 10), make(chan etcdlock.Failed, 10), make(chan etcdlock.Released, 10)}
+	s = seen{
+		make(chan etcdlock.Event, 100), make(chan etcdlock.Waiting, 10), make(chan etcdlock.Acquired, 10),
+		make(chan etcdlock.Failed, 10), make(chan etcdlock.Released, 10),
+	}
 	return s, etcdlock.WithHooks(&etcdlock.Hooks{
-		Waiting:  func(w etcdlock.Waiting) { s.events <- w.Event },
+		Waiting:  func(w etcdlock.Waiting) { s.events <- w.Event; s.waiting <- w },
 		Acquired: func(a etcdlock.Acquired) { s.events <- a.Event; s.acquired <- a },
 		Failed:   func(f etcdlock.Failed) { s.events <- f.Event; s.failed <- f },
 		Released: func(r etcdlock.Released) { s.events <- r.Event; s.released <- r },
@@ -121,7 +125,9 @@ func TestHooksTellWhichCallsHadWaitedAndWhichHoldsWereLost(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t))
 	next := queued(t, client, m, 1)
 	gaveUp := locking(ctx, m)
-	awaitTickets(t, client, 3)
+	for range 2 { // until it is known that both are in line
+		await(t, "a waiter", hooks.waiting)
+	}
 	cancel()
 	require.ErrorIs(t, await(t, "giving up", gaveUp).err, context.Canceled)
 	failure := <-hooks.failed
