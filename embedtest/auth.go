@@ -88,7 +88,7 @@ func (c *Cluster) ClientAs(tb testing.TB, user string) *clientv3.Client {
 	if err != nil {
 		tb.Fatalf("embedtest: new client: %v", err)
 	}
-	tb.Cleanup(func() { _ = client.Close() })
+	tb.Cleanup(func() { closeClient(client) })
 	return client
 }
 

@@ -50,7 +50,7 @@ func (c *Cluster) Link(tb testing.TB) (*clientv3.Client, *Link) {
 		tb.Fatalf("embedtest: new link: %v", err)
 	}
 	tb.Cleanup(func() {
-		_ = client.Close()
+		closeClient(client)
 		l.Close()
 	})
 	return client, l

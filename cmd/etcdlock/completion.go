@@ -67,7 +67,7 @@ func (c *connection) namesWith(ctx context.Context, text string) (names []string
 	if err != nil {
 		return nil
 	}
-	defer func() { _ = client.Close() }()
+	defer closeClient(client)
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
 	for q, err := range c.queuesBelow(ctx, client, text) {

@@ -185,3 +185,17 @@ func (c *connection) credentials() (*clientv3.AuthConfig, error) {
 func (c *connection) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.command)
 }
+
+// closeClient closes a client, and gives up after a while: one of etcd 3.7.3 waits for itself if a watch was refused at the
+// same moment (addSubstream forgets the watch, and close waits for it).
+func closeClient(client *clientv3.Client) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = client.Close()
+	}()
+	select {
+	case <-done:
+	case <-time.After(2 * time.Second):
+	}
+}

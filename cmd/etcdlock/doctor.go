@@ -66,7 +66,7 @@ writes nothing else. The exit code is 1 if something fails, and with --strict if
 			if d.client, err = c.client(); err != nil {
 				return err
 			}
-			defer func() { _ = d.client.Close() }()
+			defer closeClient(d.client)
 			d.examine(cmd.Context())
 			result := diagnosisJSON{OK: d.well(strict), Findings: d.findings}
 			if err := printDiagnosis(cmd.OutOrStdout(), f.name, result); err != nil {

@@ -100,7 +100,7 @@ func (e *electFlags) follow(ctx context.Context, c *connection, name string, arg
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer closeClient(client)
 	for leader, err := range etcdlock.NewElection(session.Keep(client), name, c.options()...).Observe(ctx) {
 		switch {
 		case err != nil:

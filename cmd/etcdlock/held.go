@@ -24,7 +24,7 @@ when etcd gives it; a write is better guarded by "etcdlock put".`,
 			if err != nil {
 				return err
 			}
-			defer func() { _ = client.Close() }()
+			defer closeClient(client)
 			ctx, cancel := c.limited(cmd.Context())
 			defer cancel()
 			for _, s := range held {

@@ -79,7 +79,7 @@ func (c *connection) inspect(ctx context.Context, name string) (etcdlock.Queue, 
 	if err != nil {
 		return etcdlock.Queue{}, err
 	}
-	defer func() { _ = client.Close() }()
+	defer closeClient(client)
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
 	return etcdlock.Inspect(ctx, client, name, c.options()...)

@@ -55,7 +55,7 @@ func (c *connection) list(ctx context.Context, to io.Writer, format string, g gl
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer closeClient(client)
 	out := bufio.NewWriter(to)
 	list := newListing(out, format, time.Now())
 	list.grid.colour = to == io.Writer(os.Stdout) && coloured(os.Stdout)

@@ -75,7 +75,7 @@ func put(cmd *cobra.Command, c *connection, held []surrounding, key, value strin
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer closeClient(client)
 	ctx, cancel := c.limited(cmd.Context())
 	defer cancel()
 	var guards []clientv3.Cmp

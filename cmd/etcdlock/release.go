@@ -87,7 +87,7 @@ func (c *connection) release(cmd *cobra.Command, name string, r releaseFlags) er
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer closeClient(client)
 	ctx, cancel := c.limited(cmd.Context())
 	defer cancel()
 	queue, err := etcdlock.Inspect(ctx, client, name, c.options()...)

@@ -47,7 +47,7 @@ func (c *connection) top(ctx context.Context, g glob) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer closeClient(client)
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -90,7 +90,7 @@ func (s *storm) closeClients() {
 		s.retire(w.life.Load())
 	}
 	for _, l := range s.retired {
-		_ = l.client.Close()
+		closeClient(l.client)
 		l.link.Close()
 	}
 }

@@ -73,7 +73,7 @@ var strikes = []trouble{
 	{"closed client", func(n *nemesis, _ context.Context) func() {
 		w := n.worker()
 		l := w.life.Load()
-		_ = l.client.Close()
+		closeClient(l.client)
 		l.closed.Store(n.history.now())
 		return func() { n.revive(w, l) }
 	}},
