@@ -36,9 +36,12 @@ func TestACallbackThatDoesNotReturnLeavesNothingTaken(t *testing.T) {
 			cluster, client := newCluster(t)
 			s := newSession(t, cluster.Client(t))
 			held := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "taken"))
-			waiting := etcdlock.WithHooks(&etcdlock.Hooks{Waiting: func(etcdlock.Waiting) { end() }})
-			acquired := etcdlock.WithHooks(&etcdlock.Hooks{Acquired: func(etcdlock.Acquired) { end() }})
-			released := etcdlock.WithHooks(&etcdlock.Hooks{Released: func(etcdlock.Released) { end() }})
+			counts := &balance{}
+			waits, grants, releases := counts.hooks(), counts.hooks(), counts.hooks()
+			waits.Waiting = func(etcdlock.Waiting) { counts.add(1, 0); end() }
+			grants.Acquired = func(etcdlock.Acquired) { counts.add(0, 1); end() }
+			releases.Released = func(etcdlock.Released) { counts.add(0, -1); end() }
+			waiting, acquired, released := etcdlock.WithHooks(waits), etcdlock.WithHooks(grants), etcdlock.WithHooks(releases)
 			local := etcdlock.WithLocalHandover(noBound, 1_000)
 			must := func(_ *etcdlock.Hold, err error) { require.NoError(t, err) }
 			for what, f := range map[string]func(){
@@ -64,6 +67,7 @@ func TestACallbackThatDoesNotReturnLeavesNothingTaken(t *testing.T) {
 			} {
 				apart(t, f)
 				require.Eventually(t, func() bool { return tickets(t, client) == 1 }, patience, waitABit, what)
+				counts.requireEven(t)
 			}
 			require.NoError(t, held.Err())
 			unlock(t, held)

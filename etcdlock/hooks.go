@@ -8,9 +8,9 @@ import (
 
 // Hooks are called when something happens to a lock, for metrics and logs; see [WithHooks]. Each may
 // be nil. They must be quick, must not call the lock, and may be called at the same time. If Waiting or
-// Acquired panics or ends its goroutine, the ticket or the lock is given back before. Work that must
-// stop when a lock is lost depends on the Hold's context instead, and session.WithOnChange reports
-// changes of the session.
+// Acquired panics or ends its goroutine, the ticket or the lock is given back before, and Failed or
+// Released is called. Work that must stop when a lock is lost depends on the Hold's context instead, and
+// session.WithOnChange reports changes of the session.
 //
 // Every Waiting is followed by one Acquired or Failed with Queued, so the first less the others is the number
 // of waiters. Every Acquired is followed by one Lost, or by one Released without AfterLost: that is the number of
@@ -134,7 +134,7 @@ func (a *attempt) waiting(c claim) {
 	}, func() {
 		over, end := context.WithCancel(context.Background())
 		end()
-		_ = c.Wait(over) // which gives it up
+		a.failed(c, c.Wait(over)) // which gives it up
 	})
 }
 
