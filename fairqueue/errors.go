@@ -1,8 +1,10 @@
 package fairqueue
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -33,9 +35,6 @@ const (
 	largestValue = 1 << 20
 	longestLabel = 512
 )
-
-// spacesNamed is how many queues an error names.
-const spacesNamed = 8
 
 func checkSize(what string, size, limit int) error {
 	if size > limit {
@@ -68,15 +67,48 @@ func (t *Ticket) failed(err error) error {
 }
 
 // failed adds to err what it is about; if a context has ended, what is wrong with the connection; and if etcd denies a
-// permission, for which keys. Etcd's answer does not say that.
+// permission, which one for which keys.
 func failed(source session.Source, what string, err error, spaces ...space) error {
 	if err == nil {
 		return nil
 	}
-	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
-		err = fmt.Errorf("%w: the client's user lacks a permission for keys that begin with %q", err, spaces[:min(len(spaces), spacesNamed)])
-	} else if has, ok := source.(interface{ Client() *clientv3.Client }); ok {
-		err = request.Explain(has.Client(), err)
+	if has, ok := source.(interface{ Client() *clientv3.Client }); ok {
+		if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+			err = denied(has.Client(), err, spaces)
+		} else {
+			err = request.Explain(has.Client(), err)
+		}
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// deniedTimeout bounds the requests that find out what is not permitted.
+const deniedTimeout = time.Second
+
+// denied adds to err which permission is missing. Etcd's answer does not name it, so each is tried in turn.
+func denied(client *clientv3.Client, err error, spaces []space) error {
+	ctx, cancel := context.WithTimeout(context.Background(), deniedTimeout)
+	defer cancel()
+	for _, s := range spaces {
+		if what := s.forbidden(ctx, client); what != "" {
+			return fmt.Errorf("%w: the client's user must not %s keys that begin with %q", err, what, s)
+		}
+	}
+	return err
+}
+
+// forbidden returns "read" or "write" if that is not permitted. It makes a read, and a write that never takes effect.
+func (s space) forbidden(ctx context.Context, client *clientv3.Client) string {
+	_, err := client.Get(ctx, s.all().first, clientv3.WithRange(s.all().end), clientv3.WithCountOnly(), clientv3.WithSerializable())
+	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+		return "read"
+	}
+	// Etcd looks at the permissions of both branches before it looks at the condition, which never holds.
+	_, err = client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(string(s)), "<", 0)).
+		Then(clientv3.OpPut(string(s), "")).Commit()
+	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+		return "write"
+	}
+	return ""
 }
