@@ -20,9 +20,9 @@ type Named struct {
 	holds map[string][]*Hold // the oldest first
 }
 
-// NewNamed returns locks that are taken by name. onError is called, from a goroutine of its own, if a lock is lost
-// before Unlock, since the interface has no way to say so; it must not be nil. Options are those of [NewMutex],
-// without [WithLocalHandover] and [WithRetention].
+// NewNamed returns locks that are taken by name. onError is called if a lock is lost before Unlock, since the interface
+// has no way to say so: from a goroutine of its own, or by Unlock if only the release notices the loss. It must not be
+// nil. Options are those of [NewMutex], without [WithLocalHandover] and [WithRetention].
 func NewNamed(src session.Source, onError func(name string, err error), opts ...Option) *Named {
 	need(src, "a Named needs a session source")
 	need(onError, "a Named needs a function for errors")
