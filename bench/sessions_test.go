@@ -29,8 +29,8 @@ const (
 //
 //	go -C bench test -run '^$' -bench IdleSessions -benchtime 1x -timeout 10m
 func BenchmarkIdleSessions(b *testing.B) {
-	for _, clients := range []string{"one client each", "one client"} {
-		for _, n := range []int{20, 200} {
+	for clients, sizes := range map[string][]int{"one client each": {20, 200}, "one client": {20, 200, 2000}} {
+		for _, n := range sizes {
 			b.Run(fmt.Sprintf("%d sessions, %s", n, clients), func(b *testing.B) {
 				c := embedtest.Start(b, embedtest.WithAuth("secret"))
 				shared := c.Client(b)
