@@ -19,7 +19,7 @@ import (
 func (t *Ticket) Lost(ctx context.Context) error {
 	needContext(ctx)
 	if len(t.parts) == 1 {
-		return t.failed(t.first().lost(ctx))
+		return t.lost(t.first().lost(ctx))
 	}
 	watching, stop := context.WithCancel(ctx)
 	losses := make(chan error, len(t.parts))
@@ -29,7 +29,15 @@ func (t *Ticket) Lost(ctx context.Context) error {
 	}
 	defer watchers.Wait()
 	defer stop()
-	return t.failed(<-losses)
+	return t.lost(<-losses)
+}
+
+// lost adds to err what it is about, unless the session has ended, which is about all its tickets.
+func (t *Ticket) lost(err error) error {
+	if t.Session().Err() != nil && !errors.Is(err, ErrGone) {
+		return err
+	}
+	return t.failed(err)
 }
 
 func (p *part) lost(ctx context.Context) error {
