@@ -190,10 +190,11 @@ func (k *Keeper) alive() *Session {
 
 // Drain is Close for a process that finishes its work first. From now on callers of Session get [ErrClosed]. The current
 // session is renewed until nobody holds a lock of it, or waits for one that was asked for before. Then Drain
-// closes it, see [Keeper.Close]. Locks that are kept without a holder are given up, and those with a minimum time
-// outlast the session. If ctx ends before, Drain closes the session all the same, which ends its holds, and returns an
-// error that wraps ctx's. A ctx without a deadline does not end the wait. Drain makes the requests of Close. A nil
-// context panics.
+// closes it, see [Keeper.Close]. A call that waits in memory for another one of this process (WithLocalHandover,
+// WithRetention of package etcdlock) gets ErrClosed. Locks that are kept without a holder are given up, and those with a
+// minimum time outlast the session. If ctx ends before, Drain closes the session all the same, which ends its holds, and
+// returns an error that wraps ctx's. A ctx without a deadline does not end the wait. Drain makes the requests of Close. A
+// nil context panics.
 func (k *Keeper) Drain(ctx context.Context) error {
 	k.ready(ctx)
 	k.mu.Lock()
