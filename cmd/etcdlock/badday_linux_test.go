@@ -47,6 +47,11 @@ func TestMistakesAreToldInOneLine(t *testing.T) {
 	}{
 		{[]string{"run", "--nosuch", "n", "true"}, 64, "unknown flag: --nosuch"},
 		{[]string{"nosuch"}, 64, `unknown command "nosuch"`},
+		{[]string{"nosuch"}, 64, "see etcdlock --help"},
+		{[]string{"run", "--nosuch", "n", "true"}, 64, "see etcdlock run --help"},
+		{[]string{"run", "n", "--wait", "1", "true"}, 64, "--wait comes after NAME"},
+		{[]string{"elect", "n", "--id", "x", "--", "true"}, 64, "--id comes after NAME"},
+		{[]string{"--endpoints", "", "ls"}, 64, "--endpoints has no address"},
 		{[]string{"run"}, 64, "requires at least 1 arg"},
 		{[]string{"run", "", "true"}, 64, "invalid name"},
 		{[]string{"run", strings.Repeat("x", 600), "true"}, 64, "invalid name"},

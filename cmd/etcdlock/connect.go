@@ -136,6 +136,9 @@ func (c *connection) addresses() ([]string, error) {
 		for i, e := range c.endpoints {
 			addresses[i] = strings.TrimSpace(e)
 		}
+		if strings.Join(addresses, "") == "" {
+			return nil, mistakef("--endpoints has no address")
+		}
 		return addresses, nil
 	}
 	found, err := srv.GetClient("etcd-client", c.domain, c.service)

@@ -49,7 +49,10 @@ With --http it serves /healthz, and at / the leader as JSON: {"name": ..., "key"
 			if err := e.check(cmd.Flags()); err != nil {
 				return err
 			}
-			argv := commandLine(args[1:], "")
+			argv, err := commandLine(args[1:], "")
+			if err != nil {
+				return err
+			}
 			if e.listen {
 				return e.follow(cmd.Context(), c, args[0], argv)
 			}

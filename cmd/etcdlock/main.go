@@ -49,7 +49,7 @@ the call; 126 and 127 if the command cannot be executed or found; 125 for anythi
 	}
 	c := newConnection(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.readEnvironment(os.LookupEnv) }
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return mistake(err) })
+	root.SetFlagErrorFunc(unclear)
 	root.AddCommand(newRun(c), newPut(c), newHeld(c), newElect(c), newLs(c), newTop(c), newInspect(c), newRelease(c), newDoctor(c), newVersion(), newMan())
 	completeNames(root, c)
 	return root
@@ -59,8 +59,13 @@ the call; 126 and 127 if the command cannot be executed or found; 125 for anythi
 func mistakes(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return mistake(fmt.Errorf("%w; see etcdlock %s --help", err, cmd.Name()))
+			return unclear(cmd, err)
 		}
 		return nil
 	}
+}
+
+// unclear is a mistake that the help of cmd explains.
+func unclear(cmd *cobra.Command, err error) error {
+	return mistakef("%w; see %s --help", err, cmd.CommandPath())
 }

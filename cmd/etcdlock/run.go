@@ -101,7 +101,11 @@ and ETCDLOCK_HELD in its environment, and ETCD_LOCK_KEY and ETCD_LOCK_REV as und
 		Args: mistakes(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.waits = cmd.Flags().Changed("wait") || cmd.Flags().Changed("timeout")
-			name, argv := args[0], commandLine(args[1:], r.line)
+			name := args[0]
+			argv, err := commandLine(args[1:], r.line)
+			if err != nil {
+				return err
+			}
 			if err := r.check(cmd.Flags(), argv); err != nil {
 				return err
 			}
@@ -135,16 +139,18 @@ func (r *lockFlags) register(f *pflag.FlagSet) {
 
 // commandLine returns the command of the arguments after the name, or the line given to -c, which flock
 // takes behind the name as well.
-func commandLine(args []string, line string) []string {
+func commandLine(args []string, line string) ([]string, error) {
 	switch {
 	case line != "":
-		return append([]string{"/bin/sh", "-c", line, "sh"}, args...)
+		return append([]string{"/bin/sh", "-c", line, "sh"}, args...), nil
 	case len(args) == 2 && args[0] == "-c":
-		return []string{"/bin/sh", "-c", args[1]}
+		return []string{"/bin/sh", "-c", args[1]}, nil
 	case len(args) > 0 && args[0] == "--":
-		return args[1:]
+		return args[1:], nil
+	case len(args) > 0 && strings.HasPrefix(args[0], "-"):
+		return nil, mistakef("%s comes after NAME: give flags before it, or -- before a command of that name", args[0])
 	}
-	return args
+	return args, nil
 }
 
 func (r *lockFlags) check(f *pflag.FlagSet, argv []string) error {
