@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,8 @@ type electFlags struct {
 	every    seconds
 	http     string
 	priority int
+
+	leads, sick atomic.Bool // a command runs here; the last health check failed
 }
 
 func newElect(c *connection) *cobra.Command {
@@ -150,6 +153,8 @@ func (e *electFlags) run(ctx context.Context, c *connection, name string, argv [
 	led := false
 	err = election.Run(ctx, e.id, func(term context.Context, t *etcdlock.Term) error {
 		led = true
+		e.leads.Store(true)
+		defer e.leads.Store(false)
 		page.term.Store(t)
 		defer page.term.Store(nil)
 		if e.verbose {
@@ -188,14 +193,18 @@ func (e *electFlags) options(c *connection) []etcdlock.Option {
 	return opts
 }
 
-// healthy runs the health check, and kills it when ctx ends.
+// healthy runs the health check, and kills it when ctx ends. A candidate that does not stand for a failure says so once.
 func (e *electFlags) healthy(ctx context.Context) error {
 	c, err := child.Start(child.Spec{Path: "/bin/sh", Args: []string{"sh", "-c", e.health}, Env: os.Environ(), Background: true})
 	if err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, c.Kill)()
-	if code := c.Wait().ExitCode(); code != 0 {
+	code := c.Wait().ExitCode()
+	if before := e.sick.Swap(code != 0); code != 0 && !before && !e.leads.Load() && ctx.Err() == nil {
+		say("the health check returned %d: no candidate until it returns 0", code)
+	}
+	if code != 0 {
 		return fmt.Errorf("the health check returned %d", code)
 	}
 	return ctx.Err()

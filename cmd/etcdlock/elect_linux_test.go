@@ -85,6 +85,17 @@ func TestElectGivesUpTheTermWhenTheHealthCheckFails(t *testing.T) {
 	eventually(t, "a second term", func() bool { return strings.Count(r.out.String(), "leading") == 2 })
 }
 
+func TestElectSaysThatTheHealthCheckKeepsItFromStanding(t *testing.T) {
+	t.Parallel()
+	sick := filepath.Join(t.TempDir(), "sick")
+	require.NoError(t, os.WriteFile(sick, nil, 0o600))
+	r := start(t, "elect", "--health", "! test -e "+sick, "--every", "0.1", name(t), "sh", "-c", lead)
+	r.complains("the health check returned 1: no candidate until it returns 0")
+	require.NoError(t, os.Remove(sick))
+	r.says("leading")
+	require.Equal(t, 1, strings.Count(r.errors.String(), "health check"))
+}
+
 func TestElectServesTheLeader(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
