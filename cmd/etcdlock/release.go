@@ -119,7 +119,7 @@ func (c *connection) release(cmd *cobra.Command, name string, r releaseFlags) er
 		return c.ask(cmd.Context(), client, queue, place, 0) // which harms nobody
 	}
 	if isRenewed(ctx, client, place.Lease) {
-		say("its lease is being renewed: the holder lives, and goes on until it notices")
+		say("its lease is being renewed, or was until a moment ago: a holder that lives goes on until it notices")
 	}
 	if !r.yes {
 		if err := confirm("Remove it?"); err != nil {
