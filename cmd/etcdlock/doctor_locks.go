@@ -57,10 +57,11 @@ func (d *doctor) election(ctx context.Context) {
 	_, _ = d.client.Revoke(asking, least.ID)
 	minimum := time.Duration(least.TTL) * time.Second // which is one and a half elections, rounded up
 	elections := minimum * 4 / 3
+	enough := (elections + time.Second - 1).Truncate(time.Second)
 	ttl := max(d.ttl.Duration, minimum)
 	survived := ttl*2/3 - min(defaultGrace, ttl/2-time.Second) - spare // of a lock that run takes
 	if d.ttl.Duration < elections {
-		d.add(levelWarn, check, fmt.Sprintf("--ttl %v", elections), "%v is less than two elections: locks may be lost when the leader of etcd changes", d.ttl.Duration)
+		d.add(levelWarn, check, fmt.Sprintf("--ttl %v", enough), "%v is less than two elections: locks may be lost when the leader of etcd changes", d.ttl.Duration)
 		return
 	}
 	d.add(levelOK, check, "", "with %v, %v without an answer are survived at least; etcd's minimum is %v", d.ttl.Duration, max(survived, 0).Round(100*time.Millisecond), minimum)
