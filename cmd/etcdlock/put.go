@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -26,6 +27,9 @@ Etcd itself compares: if one of the surrounding locks is not held any more, noth
 code is 124. A command that was stopped for long cannot overwrite what the next owner wrote.`,
 		Args: mistakes(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return mistakef("KEY is empty")
+			}
 			held, err := chosen(lock)
 			if err != nil {
 				return err
@@ -92,6 +96,8 @@ func put(cmd *cobra.Command, c *connection, held []surrounding, key, value strin
 		return err
 	})
 	switch {
+	case attempts <= 1 && isRefusal(err):
+		return fmt.Errorf("put %q: nothing was written: %w", key, err)
 	case err != nil:
 		return fmt.Errorf("put %q: it may or may not have been written: %w", key, err)
 	case written:
@@ -100,4 +106,13 @@ func put(cmd *cobra.Command, c *connection, held []surrounding, key, value strin
 		return &exitError{code: exitLost, err: fmt.Errorf("put %q: the lock is lost; an attempt without an answer may have written before", key)}
 	}
 	return &exitError{code: exitLost, err: fmt.Errorf("put %q: nothing was written, the lock is lost", key)}
+}
+
+// isRefusal reports whether etcd or its client answered that the write is not done.
+func isRefusal(err error) bool {
+	switch code, _ := answer(err); code {
+	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.ResourceExhausted:
+		return true
+	}
+	return false
 }

@@ -185,6 +185,18 @@ func TestPutWritesOnlyWhileTheLockIsHeld(t *testing.T) {
 	require.Equal(t, 64, start(t, "put", key, "3").code(), "without a surrounding lock")
 }
 
+func TestPutThatEtcdRefusesHasWrittenNothing(t *testing.T) {
+	t.Parallel()
+	r := start(t, "run", name(t), "sh", "-c", `
+		$ETCDLOCK put '' 1; echo "$?"
+		head -c 3000000 /dev/zero | $ETCDLOCK put data/`+name(t)+`; echo "$?"`)
+	require.Zero(t, r.code())
+	require.Equal(t, "64\n125\n", r.out.String())
+	require.Contains(t, r.errors.String(), "KEY is empty")
+	require.Contains(t, r.errors.String(), "nothing was written: ")
+	require.NotContains(t, r.errors.String(), "may or may not")
+}
+
 func TestPutIsGuardedByAllSurroundingLocks(t *testing.T) {
 	t.Parallel()
 	r := start(t, "run", "--on-lost", "warn", name(t)+"-out", binary, "run", name(t)+"-in", "sh", "-c", `
