@@ -197,6 +197,14 @@ func TestPutThatEtcdRefusesHasWrittenNothing(t *testing.T) {
 	require.NotContains(t, r.errors.String(), "may or may not")
 }
 
+func TestPutRefusesALockWithoutKeys(t *testing.T) {
+	t.Parallel()
+	r := prepare(t, shared.Endpoints(), "put", "data/"+name(t), "1")
+	r.cmd.Env = append(r.cmd.Env, `ETCDLOCK_HELD=[{"name":"n","queues":["etcdlock/n"],"token":1}]`)
+	require.Equal(t, 64, r.start().code())
+	require.Contains(t, r.errors.String(), "nothing would be guarded")
+}
+
 func TestPutIsGuardedByAllSurroundingLocks(t *testing.T) {
 	t.Parallel()
 	r := start(t, "run", "--on-lost", "warn", name(t)+"-out", binary, "run", name(t)+"-in", "sh", "-c", `

@@ -60,6 +60,11 @@ func readSurrounding() ([]surrounding, error) {
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		return nil, mistakef("%s: %w", heldVariable, err)
 	}
+	for _, s := range all {
+		if len(s.Keys) == 0 {
+			return nil, mistakef("%s: %q has no keys, so nothing would be guarded", heldVariable, s.Name)
+		}
+	}
 	return all, nil
 }
 
