@@ -91,12 +91,29 @@ func (r *lockFlags) acquire(ctx context.Context, a acquirer, c *connection, src 
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case waiting.Err() != nil, errors.Is(err, etcdlock.ErrBusy):
-			return nil, r.notObtained(err, name, time.Since(began))
+			after := time.Since(began)
+			if r.verbose && errors.Is(err, etcdlock.ErrBusy) {
+				err = withHolder(ctx, c, src, name, err)
+			}
+			return nil, r.notObtained(err, name, after)
 		case !errors.Is(err, etcdlock.ErrLost):
 			return nil, err
 		}
 		say("lost the place in line for %q, joining again: %v", name, err)
 	}
+}
+
+// withHolder adds to err what holds the lock, if it still does: one read, and a request for each lease in the queue.
+func withHolder(ctx context.Context, c *connection, src *source, name string, err error) error {
+	limited, cancel := c.limited(ctx)
+	defer cancel()
+	found, failed := etcdlock.Inspect(limited, src.Client, name, c.options()...)
+	q := describe(found)
+	if failed != nil || len(q.Holders) == 0 {
+		return err
+	}
+	first := q.Holders[0]
+	return fmt.Errorf("%w: held by %s, in line for %s; %d waiting", err, first.owner(), first.inLine(time.Now()), len(q.Waiters))
 }
 
 // notObtained is silent if that is what the user expects, as in flock.

@@ -41,7 +41,7 @@ func (p *protection) register(f *pflag.FlagSet) {
 	f.Var(&p.stopTimeout, "stop-timeout", "kill the command so long after a signal that asks it to end (0: never)")
 	f.StringVar(&p.onLost, "on-lost", lostKill, "what to do with the command when the lock is lost: kill or warn")
 	f.StringVar(&p.label, "label", "", "text for people who look at the lock")
-	f.BoolVar(&p.verbose, "verbose", false, "say how long the lock took")
+	f.BoolVar(&p.verbose, "verbose", false, "say how long the lock took, or what holds it")
 }
 
 // check requires that f has been parsed.
