@@ -28,7 +28,10 @@ func TestAnIdleSessionWithAPasswordMakesNoRaftEntry(t *testing.T) {
 	c := startEtcd(t, embedtest.WithAuth("secret"))
 	client := c.Client(t)
 	s := create(t, client, session.WithTTL(time.Second))
-	awaitRenewals(t, c, 3) // on the stream, which authenticates when it is opened
+	for before := uint64(0); before != raftIndex(c); { // the stream authenticates when it is opened
+		before = raftIndex(c)
+		awaitRenewals(t, c, 3)
+	}
 	authenticated, index := c.Calls("Authenticate"), raftIndex(c)
 	awaitRenewals(t, c, 5)
 	require.Equal(t, authenticated, c.Calls("Authenticate"))
