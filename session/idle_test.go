@@ -50,8 +50,8 @@ func signedTokens(t *testing.T, ttl time.Duration) embedtest.Option {
 
 func TestATokenThatExpiresWhileTheSessionIsIdleDoesNotCostIt(t *testing.T) {
 	for name, tokens := range map[string]embedtest.Option{
-		"simple": embedtest.WithTokenTTL(time.Second),
-		"JWT":    signedTokens(t, time.Second),
+		"simple": embedtest.WithTokenTTL(2 * time.Second),
+		"JWT":    signedTokens(t, 2*time.Second),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := startEtcd(t, embedtest.WithAuth("secret"), tokens)
