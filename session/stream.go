@@ -3,15 +3,13 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-
-	"github.com/etcdlock/locks/internal/request"
 )
 
 const (
@@ -189,10 +187,9 @@ func (r *renewals) isPending(lease clientv3.LeaseID) bool {
 // kept only if there is room for two other streams: one for watches, one for requests.
 func (r *renewals) open() (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
 	ctx, drop := context.WithCancel(r.ctx)
-	lease := etcdserverpb.NewLeaseClient(r.client.ActiveConnection())
-	stream, err := lease.LeaseKeepAlive(ctx, grpc.WaitForReady(true))
+	stream, err := r.openOne(ctx)
 	if err == nil && !r.roomy {
-		err = r.checkRoom(ctx)
+		err = r.checkRoom(ctx, stream, drop)
 		r.roomy = err == nil
 	}
 	if err != nil {
@@ -209,17 +206,35 @@ func (r *renewals) open() (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
 	return stream, nil
 }
 
-func (r *renewals) checkRoom(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
+func (r *renewals) openOne(ctx context.Context) (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
+	return etcdserverpb.NewLeaseClient(r.client.ActiveConnection()).LeaseKeepAlive(ctx, grpc.WaitForReady(true))
+}
+
+// checkRoom opens two streams beside the given one, and asks on each, on the last one first: so all
+// three have been open at a time. It drops the given stream if that takes long. What it asks needs no permission and
+// does nothing.
+func (r *renewals) checkRoom(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAliveClient, drop func()) error {
+	late := time.AfterFunc(roomTimeout, drop)
+	defer late.Stop()
+	ctx, cancel := context.WithCancel(ctx) // ends the other streams
 	defer cancel()
-	_, err := etcdserverpb.NewLeaseClient(r.client.ActiveConnection()).LeaseKeepAlive(ctx, grpc.WaitForReady(true))
-	if err == nil {
-		_, _, err = keepAliveOnce(ctx, r.client, clientv3.NoLease) // which needs no permission and does nothing
+	streams := []etcdserverpb.Lease_LeaseKeepAliveClient{stream}
+	for range 2 {
+		another, err := r.openOne(ctx)
+		if err != nil {
+			return err
+		}
+		streams = append(streams, another)
 	}
-	if request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
-		return nil
+	for _, s := range slices.Backward(streams) {
+		if err := s.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(clientv3.NoLease)}); err != nil {
+			return err
+		}
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 func (r *renewals) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) {

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -71,7 +72,9 @@ func TestTwoStreamsOfAConnectionAreEnough(t *testing.T) {
 		defer w.Stop()
 		for range 3 {
 			awaitLater(t, s, 1)
-			_, err := client.Put(t.Context(), "k", "v")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			_, err := client.Put(ctx, "k", "v")
+			cancel()
 			require.NoError(t, err)
 			require.NotEmpty(t, (<-w.Events).Events)
 		}
