@@ -13,7 +13,7 @@ import (
 )
 
 // ask stands in line for a lock until its holder has given it up, and removes the holder after grace, unless that is 0.
-// A holder that looks who waits gives the lock up then: "run --yield", or one that calls Hold.Wanted.
+// A holder that looks for waiters gives the lock up then: "run --yield", or one that calls Hold.Wanted.
 func (c *connection) ask(ctx context.Context, client *clientv3.Client, queue etcdlock.Queue, place etcdlock.Place, grace time.Duration) error {
 	ctx, stop := forward(ctx, new(child.Runner), 0)
 	defer stop()

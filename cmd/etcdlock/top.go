@@ -63,7 +63,7 @@ func (c *connection) top(ctx context.Context, g glob) error {
 	return err
 }
 
-// probeKey is one that a user who may see the locks can read.
+// probeKey is one that a user with read permission for the locks can read.
 func (c *connection) probeKey(g glob) string {
 	if !c.prefix {
 		return c.namespace + "/"

@@ -17,7 +17,7 @@ import (
 
 var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 
-// queueOf is a lock with a holder and so many waiters, who have come one second after the other.
+// queueOf is a lock with a holder and so many waiters, which have come one second after the other.
 func queueOf(name string, waiters int) etcdlock.Queue {
 	q := etcdlock.Queue{Name: name, Prefix: "etcdlock/" + name + "/", Holding: 1}
 	for i := range 1 + waiters {
