@@ -48,6 +48,8 @@ func TestMistakesAreToldInOneLine(t *testing.T) {
 		{[]string{"run", "--nosuch", "n", "true"}, 64, "unknown flag: --nosuch"},
 		{[]string{"nosuch"}, 64, `unknown command "nosuch"`},
 		{[]string{"nosuch"}, 64, "see etcdlock --help"},
+		{[]string{"help", "nosuch"}, 64, `unknown command "nosuch"`},
+		{[]string{"completion", "tcsh"}, 64, `unknown command "tcsh"`},
 		{[]string{"run", "--nosuch", "n", "true"}, 64, "see etcdlock run --help"},
 		{[]string{"run", "n", "--wait", "1", "true"}, 64, "--wait comes after NAME"},
 		{[]string{"elect", "n", "--id", "x", "--", "true"}, 64, "--id comes after NAME"},

@@ -52,7 +52,30 @@ the call; 126 and 127 if the command cannot be executed or found; 125 for anythi
 	root.SetFlagErrorFunc(unclear)
 	root.AddCommand(newRun(c), newPut(c), newHeld(c), newElect(c), newLs(c), newTop(c), newInspect(c), newRelease(c), newDoctor(c), newVersion(), newMan())
 	completeNames(root, c)
+	refuseUnknownTopics(root)
 	return root
+}
+
+// refuseUnknownTopics makes a wrong argument of help and completion a mistake. cobra shows some help instead, and exits
+// with 0.
+func refuseUnknownTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = mistakes(func(_ *cobra.Command, args []string) error {
+				_, unknown, err := root.Find(args)
+				if err == nil && len(unknown) > 0 {
+					return fmt.Errorf("unknown command %q for %q", unknown[0], root.Name())
+				}
+				return err
+			})
+		case "completion":
+			cmd.Args = mistakes(cobra.NoArgs)
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 }
 
 // mistakes makes errors of check mistakes in the call.
