@@ -28,6 +28,7 @@ var layers = map[string][]string{
 	"etcdlock":          {"internal/request", "internal/coalesce", "internal/link", "session", "fairqueue"},
 	"concurrency":       {"session", "etcdlock"},
 	"sqlfence":          {"etcdlock"},
+	"status":            {"internal/request", "session", "etcdlock"},
 }
 
 // allowed is what the layers may import besides the standard library: whatever

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
+	"github.com/etcdlock/locks/status"
 )
 
 // acquirer takes a lock, with or without waiting.
@@ -108,12 +109,12 @@ func withHolder(ctx context.Context, c *connection, src *source, name string, er
 	limited, cancel := c.limited(ctx)
 	defer cancel()
 	found, failed := etcdlock.Inspect(limited, src.Client, name, c.options()...)
-	q := describe(found)
+	q := status.Describe(found)
 	if failed != nil || len(q.Holders) == 0 {
 		return err
 	}
 	first := q.Holders[0]
-	return fmt.Errorf("%w: held by %s, in line for %s; %d waiting", err, first.owner(), first.inLine(time.Now()), len(q.Waiters))
+	return fmt.Errorf("%w: held by %s, in line for %s; %d waiting", err, ownerOf(first), since(first.Since, time.Now()), len(q.Waiters))
 }
 
 // notObtained is silent if that is what the user expects, as in flock.

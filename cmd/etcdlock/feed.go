@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/status"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 
 // news is what a feed has gathered since it was asked last.
 type news struct {
-	changed map[string]summaryJSON // by prefix; locks that are gone have no kind
+	changed map[string]status.Lock // by prefix; locks that are gone have no kind
 	refusal error                  // by etcd, of the watch or the reads behind it
 	heard   time.Time              // when etcd answered last
 }
@@ -33,7 +34,7 @@ type feed struct {
 	now news
 }
 
-func newFeed() *feed { return &feed{now: news{changed: map[string]summaryJSON{}, heard: time.Now()}} }
+func newFeed() *feed { return &feed{now: news{changed: map[string]status.Lock{}, heard: time.Now()}} }
 
 func (f *feed) follow(ctx context.Context, client *clientv3.Client, g glob, opts []etcdlock.Option) {
 	for q, err := range etcdlock.FollowAll(ctx, client, opts...) {
@@ -64,7 +65,7 @@ func (f *feed) put(q etcdlock.Queue, err error) {
 	if f.now.refusal = err; err != nil {
 		return
 	}
-	s := summarize(q)
+	s := status.Summarize(q)
 	if len(q.Places) == 0 && q.Size == 0 {
 		s.Kind = ""
 	}
@@ -95,6 +96,6 @@ func (f *feed) take() news {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.now
-	f.now.changed = map[string]summaryJSON{}
+	f.now.changed = map[string]status.Lock{}
 	return n
 }

@@ -13,36 +13,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/status"
 )
 
 // exitFree is that of inspect -q and release for a lock that nobody holds.
 const exitFree = 1
-
-// queueJSON is what "inspect -o json" prints. Fields are added, and keep their meaning.
-type queueJSON struct {
-	Name    string      `json:"name"`
-	Prefix  string      `json:"prefix"`         // of the queue's keys in etcd
-	Size    int64       `json:"size,omitempty"` // of a semaphore
-	Holders []placeJSON `json:"holders"`        // in the order in which they came
-	Waiters []placeJSON `json:"waiters"`        // in line
-}
-
-// placeJSON is a holder or a waiter.
-type placeJSON struct {
-	Key      string    `json:"key"`
-	Token    int64     `json:"token"`
-	Kind     string    `json:"kind"` // exclusive, shared, permit or candidate
-	Host     string    `json:"host,omitempty"`
-	PID      int       `json:"pid,omitempty"`
-	Program  string    `json:"program,omitempty"`
-	Label    string    `json:"label,omitempty"`
-	Since    time.Time `json:"since,omitzero"`     // when it joined the line, by its own clock
-	Value    string    `json:"value,omitempty"`    // of a candidate, and of another program's key
-	Weight   int64     `json:"weight,omitempty"`   // permits
-	Priority int       `json:"priority,omitempty"` // of a candidate
-	Lease    string    `json:"lease"`              // hexadecimal, as etcdctl prints it
-	TTL      int64     `json:"ttl"`                // seconds until the lease ends without being renewed; 0: not known
-}
 
 func newInspect(c *connection) *cobra.Command {
 	var f format
@@ -66,7 +41,7 @@ With --quiet it prints nothing, and the exit code is 0 if the lock is held and 1
 			case quiet:
 				return nil
 			}
-			return printQueue(cmd.OutOrStdout(), f.name, describe(q), time.Now())
+			return printQueue(cmd.OutOrStdout(), f.name, status.Describe(q), time.Now())
 		},
 	}
 	f.register(cmd, asTable, asWide, asJSON, asNames)
@@ -85,38 +60,13 @@ func (c *connection) inspect(ctx context.Context, name string) (etcdlock.Queue, 
 	return etcdlock.Inspect(ctx, client, name, c.options()...)
 }
 
-func describe(q etcdlock.Queue) queueJSON {
-	d := queueJSON{Name: q.Name, Prefix: q.Prefix, Size: q.Size, Holders: []placeJSON{}, Waiters: []placeJSON{}}
-	for _, p := range q.Places {
-		place := describePlace(p)
-		if p.Holding {
-			d.Holders = append(d.Holders, place)
-		} else {
-			d.Waiters = append(d.Waiters, place)
-		}
-	}
-	return d
-}
-
-func describePlace(p etcdlock.Place) placeJSON {
-	place := placeJSON{
-		Key: p.Key, Token: int64(p.Token), Kind: p.Kind, Host: p.Owner.Host, PID: p.Owner.PID,
-		Program: p.Owner.Program, Label: p.Owner.Label, Since: p.Owner.Since, Value: p.Value, Weight: p.Weight,
-		Priority: p.Priority, Lease: fmt.Sprintf("%x", int64(p.Lease)), TTL: int64(p.TTL / time.Second),
-	}
-	if place.Host != "" {
-		place.Value = "" // which is where the owner stands
-	}
-	return place
-}
-
-func printQueue(to io.Writer, format string, q queueJSON, now time.Time) error {
+func printQueue(to io.Writer, format string, q status.Queue, now time.Time) error {
 	switch format {
 	case asJSON:
 		return printJSON(to, q)
 	case asNames:
 		var rows [][]string
-		for _, p := range q.places() {
+		for _, p := range placesOf(q) {
 			rows = append(rows, []string{p.Key})
 		}
 		return printTable(to, rows)
@@ -124,21 +74,21 @@ func printQueue(to io.Writer, format string, q queueJSON, now time.Time) error {
 	if len(q.Holders)+len(q.Waiters) == 0 {
 		return printTable(to, [][]string{{printable(q.Name) + " is free"}})
 	}
-	return printTable(to, q.rows(format == asWide, now))
+	return printTable(to, rowsOf(q, format == asWide, now))
 }
 
-// rows are a table of the holders and waiters, with its header.
-func (q queueJSON) rows(wide bool, now time.Time) [][]string {
+// rowsOf are a table of the holders and waiters, with its header.
+func rowsOf(q status.Queue, wide bool, now time.Time) [][]string {
 	rows := [][]string{{"STATE", "KIND", "OWNER", "IN LINE FOR", "TOKEN"}}
 	if wide {
 		rows[0] = append(rows[0], "LEASE", "TTL", "KEY")
 	}
-	for i, p := range q.places() {
+	for i, p := range placesOf(q) {
 		state := "waits"
 		if i < len(q.Holders) {
 			state = "holds"
 		}
-		row := []string{state, p.kind(), p.owner(), p.inLine(now), strconv.FormatInt(p.Token, 10)}
+		row := []string{state, kindOf(p), ownerOf(p), since(p.Since, now), strconv.FormatInt(p.Token, 10)}
 		if wide {
 			row = append(row, p.Lease, fmt.Sprintf("%ds", p.TTL), printable(p.Key))
 		}
@@ -147,10 +97,10 @@ func (q queueJSON) rows(wide bool, now time.Time) [][]string {
 	return rows
 }
 
-// places are the holders and the waiters.
-func (q queueJSON) places() []placeJSON { return slices.Concat(q.Holders, q.Waiters) }
+// placesOf are the holders and the waiters.
+func placesOf(q status.Queue) []status.Place { return slices.Concat(q.Holders, q.Waiters) }
 
-func (p placeJSON) kind() string {
+func kindOf(p status.Place) string {
 	switch {
 	case p.Weight > 1:
 		return fmt.Sprintf("%s ×%d", p.Kind, p.Weight)
@@ -160,8 +110,8 @@ func (p placeJSON) kind() string {
 	return p.Kind
 }
 
-// owner describes the holder or waiter.
-func (p placeJSON) owner() string {
+// ownerOf describes the holder or waiter.
+func ownerOf(p status.Place) string {
 	if p.Host == "" {
 		return printable(p.Value)
 	}
@@ -171,8 +121,6 @@ func (p placeJSON) owner() string {
 	}
 	return text
 }
-
-func (p placeJSON) inLine(now time.Time) string { return since(p.Since, now) }
 
 // since is for how long something has been so.
 func since(begin, now time.Time) string {

@@ -11,10 +11,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/status"
 )
 
 // inspected returns what inspect prints as JSON.
-func inspected(t *testing.T, name string) (q queueJSON) {
+func inspected(t *testing.T, name string) (q status.Queue) {
 	t.Helper()
 	r := start(t, "inspect", "-o", "json", name)
 	require.Zero(t, r.code())
@@ -78,12 +80,12 @@ func TestReleaseFindsThePlaceByTokenOrHolder(t *testing.T) {
 	q := inspected(t, name(t))
 	require.Zero(t, start(t, "release", "-y", "--token", strconv.FormatInt(q.Holders[1].Token, 10), name(t)).code())
 	left := q.Holders[0]
-	require.Equal(t, []placeJSON{left}, withoutTTL(inspected(t, name(t)).Holders, left.TTL))
+	require.Equal(t, []status.Place{left}, withoutTTL(inspected(t, name(t)).Holders, left.TTL))
 	require.Zero(t, start(t, "release", "-y", "--holder", left.Host+":"+strconv.Itoa(left.PID), name(t)).code())
 	require.Empty(t, keys(t, name(t)))
 }
 
-func withoutTTL(places []placeJSON, ttl int64) []placeJSON {
+func withoutTTL(places []status.Place, ttl int64) []status.Place {
 	for i := range places {
 		places[i].TTL = ttl
 	}

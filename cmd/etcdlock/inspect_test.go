@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/status"
 )
 
 // golden compares with a file, which ETCDLOCK_TEST_UPDATE=1 writes anew.
@@ -22,16 +24,16 @@ func golden(t *testing.T, file string, got []byte) {
 	require.Equal(t, string(want), string(got))
 }
 
-var sample = queueJSON{
+var sample = status.Queue{
 	Name: "job", Prefix: "etcdlock/job/", Size: 3,
-	Holders: []placeJSON{
+	Holders: []status.Place{
 		{
 			Key: "etcdlock/job/p1-0", Token: 41, Kind: "permit", Host: "a", PID: 7, Program: "backup", Label: "nightly\x1b[2J",
 			Since: time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC), Weight: 2, Lease: "1f", TTL: 19,
 		},
 		{Key: "etcdlock/job/2f", Token: 42, Kind: "exclusive", Value: "<another program's>", Lease: "2f"},
 	},
-	Waiters: []placeJSON{{
+	Waiters: []status.Place{{
 		Key: "etcdlock/job/c3-0", Token: 43, Kind: "candidate", Value: "b", Priority: 5, Lease: "3f", TTL: 3,
 	}},
 }
@@ -48,4 +50,4 @@ func TestPrintedQueues(t *testing.T) {
 	golden(t, "free.table", b.Bytes())
 }
 
-func describeNothing() queueJSON { return queueJSON{Name: "job", Prefix: "etcdlock/job/"} }
+func describeNothing() status.Queue { return status.Queue{Name: "job", Prefix: "etcdlock/job/"} }

@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/status"
 )
 
 func newLs(c *connection) *cobra.Command {
@@ -68,7 +69,7 @@ func (c *connection) list(ctx context.Context, to io.Writer, format string, g gl
 			continue
 		}
 		found = true
-		if err := list.add(summarize(q)); err != nil {
+		if err := list.add(status.Summarize(q)); err != nil {
 			return err
 		}
 	}
@@ -132,7 +133,7 @@ func newListing(to io.Writer, format string, now time.Time) *listing {
 	return l
 }
 
-func (l *listing) add(s summaryJSON) error {
+func (l *listing) add(s status.Lock) error {
 	first := !l.any
 	l.any = true
 	switch l.format {
@@ -152,20 +153,20 @@ func (l *listing) add(s summaryJSON) error {
 		}
 	}
 	row := []string{
-		printable(s.Name), s.kind(), strconv.Itoa(s.Holders), strconv.Itoa(s.Waiters), s.holder(), s.inLine(l.now),
+		printable(s.Name), lockKind(s), strconv.Itoa(s.Holders), strconv.Itoa(s.Waiters), firstHolder(s), heldFor(s, l.now),
 	}
 	if l.format == asWide {
 		token, lease := "-", "-"
 		if s.First != nil {
 			token, lease = strconv.FormatInt(s.First.Token, 10), s.First.Lease
 		}
-		row = append(row, token, lease, s.waiting(l.now), printable(s.Prefix))
+		row = append(row, token, lease, waiting(s, l.now), printable(s.Prefix))
 	}
 	return l.grid.add(row...)
 }
 
 // element prints one of an array.
-func (l *listing) element(s summaryJSON, first bool) error {
+func (l *listing) element(s status.Lock, first bool) error {
 	var text bytes.Buffer
 	text.WriteString(map[bool]string{true: "[\n  ", false: ",\n  "}[first])
 	e := json.NewEncoder(&text)

@@ -15,10 +15,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/status"
 )
 
 // lsJSON returns what ls prints as JSON.
-func lsJSON(t *testing.T, args ...string) (all []summaryJSON) {
+func lsJSON(t *testing.T, args ...string) (all []status.Lock) {
 	t.Helper()
 	r := start(t, append([]string{"ls", "-o", "json"}, args...)...)
 	require.Zero(t, r.code())
@@ -36,7 +37,7 @@ func TestLsListsLocksThatMatch(t *testing.T) {
 
 	all := lsJSON(t, name(t)+"*")
 	require.Len(t, all, 3)
-	require.Equal(t, []string{anElection, aSemaphore, aMutex}, []string{all[0].Kind, all[1].Kind, all[2].Kind})
+	require.Equal(t, []string{status.Election, status.Semaphore, status.Mutex}, []string{all[0].Kind, all[1].Kind, all[2].Kind})
 	require.Equal(t, "me", all[0].First.Value)
 	require.Equal(t, []int{1, 1}, []int{all[2].Holders, all[2].Waiters})
 	require.Equal(t, h.cmd.Process.Pid, all[2].First.PID)

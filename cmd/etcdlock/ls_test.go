@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/status"
 )
 
 // locks are what ls has to show, of every kind.
@@ -45,7 +46,7 @@ func printed(t *testing.T, format string, colour bool, queues []etcdlock.Queue) 
 	l := newListing(&b, format, time.Date(2026, 11, 29, 13, 30, 0, 400, time.UTC))
 	l.grid.colour = colour
 	for _, q := range queues {
-		require.NoError(t, l.add(summarize(q)))
+		require.NoError(t, l.add(status.Summarize(q)))
 	}
 	require.NoError(t, l.end())
 	return b.Bytes()
@@ -58,7 +59,7 @@ func TestPrintedLists(t *testing.T) {
 	golden(t, "locks.colour", printed(t, asTable, true, locks()))
 	require.Equal(t, "[]\n", string(printed(t, asJSON, false, nil)))
 	require.Empty(t, printed(t, asTable, false, nil))
-	var list []summaryJSON
+	var list []status.Lock
 	require.NoError(t, json.Unmarshal(printed(t, asJSON, false, locks()), &list))
 	require.Len(t, list, len(locks()))
 }
@@ -72,7 +73,7 @@ func TestALongListIsAligned(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(string(printed(t, asTable, false, queues))), "\n")
 	require.Len(t, lines, 1+3*gridBatch)
 	for _, line := range lines[1:] {
-		require.Equal(t, strings.Index(lines[0], "KIND"), strings.Index(line, aMutex))
+		require.Equal(t, strings.Index(lines[0], "KIND"), strings.Index(line, status.Mutex))
 	}
 }
 

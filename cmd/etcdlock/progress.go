@@ -9,6 +9,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/status"
 )
 
 const (
@@ -35,7 +36,7 @@ func showProgress(ctx context.Context, c *connection, src *source, name string) 
 			q, err := etcdlock.Inspect(limited, src.Client, name, c.options()...)
 			cancel()
 			if err == nil && ctx.Err() == nil {
-				say("%s", waitingFor(describe(q), os.Getpid(), time.Now()))
+				say("%s", waitingFor(status.Describe(q), os.Getpid(), time.Now()))
 			}
 		}
 	}()
@@ -46,7 +47,7 @@ func showProgress(ctx context.Context, c *connection, src *source, name string) 
 }
 
 // waitingFor names the holder, and says how many are ahead of the process.
-func waitingFor(q queueJSON, pid int, now time.Time) string {
+func waitingFor(q status.Queue, pid int, now time.Time) string {
 	if len(q.Holders) == 0 {
 		return fmt.Sprintf("waiting for %q", q.Name)
 	}
@@ -58,5 +59,5 @@ func waitingFor(q queueJSON, pid int, now time.Time) string {
 		}
 		ahead++
 	}
-	return fmt.Sprintf("waiting for %q: %d ahead, the first is %s, in line for %s", q.Name, ahead, first.owner(), first.inLine(now))
+	return fmt.Sprintf("waiting for %q: %d ahead, the first is %s, in line for %s", q.Name, ahead, ownerOf(first), since(first.Since, now))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/status"
 )
 
 func newRelease(c *connection) *cobra.Command {
@@ -108,7 +109,7 @@ func (c *connection) release(cmd *cobra.Command, name string, r releaseFlags) er
 		return mistakef("%d places of %q fit: say which one with --token; see etcdlock inspect", len(found), name)
 	}
 	place := found[0]
-	only := describe(etcdlock.Queue{Name: name, Holding: 1, Places: found})
+	only := status.Describe(etcdlock.Queue{Name: name, Holding: 1, Places: found})
 	if r.ask && (!place.Holding || place.Kind != fairqueue.Exclusive.String()) {
 		return mistakef("--ask is for the holder of an exclusive lock, and nobody else looks who waits; see etcdlock inspect")
 	}

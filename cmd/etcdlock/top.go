@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/status"
 )
 
 func newTop(c *connection) *cobra.Command {
@@ -79,14 +80,14 @@ type actions struct {
 }
 
 // inspect reads the queue at a prefix, which may be one that no name leads to.
-func (a *actions) inspect(prefix string) (queueJSON, error) {
+func (a *actions) inspect(prefix string) (status.Queue, error) {
 	ctx, cancel := a.connection.limited(a.ctx)
 	defer cancel()
 	q, err := etcdlock.Inspect(ctx, a.client, strings.TrimSuffix(prefix, "/"), etcdlock.AtPrefix())
-	return describe(q), err
+	return status.Describe(q), err
 }
 
-func (a *actions) release(p placeJSON) error {
+func (a *actions) release(p status.Place) error {
 	ctx, cancel := a.connection.limited(a.ctx)
 	defer cancel()
 	err := etcdlock.ForceRelease(ctx, a.client, p.Key, etcdlock.Token(p.Token))

@@ -5,36 +5,38 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/etcdlock/locks/status"
 )
 
 // detail is the view of one lock.
 type detail struct {
 	requests requests
-	lock     summaryJSON
-	queue    queueJSON
+	lock     status.Lock
+	queue    status.Queue
 	read     bool  // the queue was
 	err      error // of the last request
 	done     string
 	list     cursor
 
-	asked int       // questions: before each of them has its answer, nothing is released
-	place placeJSON // what they are about
+	asked int          // questions: before each of them has its answer, nothing is released
+	place status.Place // what they are about
 }
 
 type (
 	inspectMsg   struct{ prefix string } // it is time to read it again
 	inspectedMsg struct {
 		prefix string
-		queue  queueJSON
+		queue  status.Queue
 		err    error
 	}
 	releasedMsg struct {
-		place placeJSON
+		place status.Place
 		err   error
 	}
 )
 
-func newDetail(r requests, lock summaryJSON) *detail { return &detail{requests: r, lock: lock} }
+func newDetail(r requests, lock status.Lock) *detail { return &detail{requests: r, lock: lock} }
 
 // inspect reads the queue.
 func (d *detail) inspect() tea.Cmd {
@@ -57,15 +59,15 @@ func (d *detail) update(msg tea.Msg) tea.Cmd {
 		}
 		if d.err = msg.err; msg.err == nil {
 			d.queue, d.read = msg.queue, true
-			d.list.limit(len(d.queue.places()))
+			d.list.limit(len(placesOf(d.queue)))
 		}
 		// Each place may have a lease, which is a request.
-		pause := time.Second + time.Duration(len(d.queue.places()))*10*time.Millisecond
+		pause := time.Second + time.Duration(len(placesOf(d.queue)))*10*time.Millisecond
 		return tea.Tick(pause, func(time.Time) tea.Msg { return inspectMsg{msg.prefix} })
 	case releasedMsg:
 		d.err = msg.err
 		if d.done = ""; msg.err == nil {
-			d.done = fmt.Sprintf("released %s, token %d", msg.place.owner(), msg.place.Token)
+			d.done = fmt.Sprintf("released %s, token %d", ownerOf(msg.place), msg.place.Token)
 		}
 	}
 	return nil
@@ -85,18 +87,18 @@ func (d *detail) press(key string, rows int) (back bool, cmd tea.Cmd) {
 	case key == "q", key == "esc", key == "left", key == "backspace":
 		return true, nil
 	case key == "r":
-		if places := d.queue.places(); len(places) > 0 {
+		if places := placesOf(d.queue); len(places) > 0 {
 			d.place, d.asked, d.done = places[d.list.at], 1, ""
 		}
 	default:
-		d.list.press(key, len(d.queue.places()), rows)
+		d.list.press(key, len(placesOf(d.queue)), rows)
 	}
 	return false, nil
 }
 
 // question is what is asked at the moment.
 func (d *detail) question() string {
-	who := fmt.Sprintf("%s, token %d", d.place.owner(), d.place.Token)
+	who := fmt.Sprintf("%s, token %d", ownerOf(d.place), d.place.Token)
 	switch d.asked {
 	case 1:
 		return "Release " + who + "? y: yes, any other key: no"

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/etcdlock/locks/status"
 )
 
 const (
@@ -20,16 +22,16 @@ const (
 // orders are the ways to sort locks. Names are the last criterion of each.
 var orders = []struct {
 	name    string
-	compare func(a, b summaryJSON) int
+	compare func(a, b status.Lock) int
 }{
-	{"waiters", func(a, b summaryJSON) int { return b.Waiters - a.Waiters }},
-	{"first holder", func(a, b summaryJSON) int { return a.begin().Compare(b.begin()) }},
-	{"first waiter", func(a, b summaryJSON) int { return orLast(a.Waiting).Compare(orLast(b.Waiting)) }},
-	{"name", func(summaryJSON, summaryJSON) int { return 0 }},
+	{"waiters", func(a, b status.Lock) int { return b.Waiters - a.Waiters }},
+	{"first holder", func(a, b status.Lock) int { return begin(a).Compare(begin(b)) }},
+	{"first waiter", func(a, b status.Lock) int { return orLast(a.Waiting).Compare(orLast(b.Waiting)) }},
+	{"name", func(status.Lock, status.Lock) int { return 0 }},
 }
 
 // begin is since when the first holder is in line.
-func (s summaryJSON) begin() time.Time {
+func begin(s status.Lock) time.Time {
 	if s.First == nil {
 		return orLast(time.Time{})
 	}
@@ -46,8 +48,8 @@ func orLast(t time.Time) time.Time {
 
 // requests are what a top does besides showing what it is fed.
 type requests interface {
-	inspect(prefix string) (queueJSON, error)
-	release(placeJSON) error
+	inspect(prefix string) (status.Queue, error)
+	release(status.Place) error
 }
 
 // topModel is the state of a top. Update and View make no request: their commands do.
@@ -59,8 +61,8 @@ type topModel struct {
 	now           time.Time
 	width, height int
 
-	all     map[string]summaryJSON // by prefix
-	shown   []summaryJSON          // those that pass the filter, in order
+	all     map[string]status.Lock // by prefix
+	shown   []status.Lock          // those that pass the filter, in order
 	waiters int                    // of all
 	news    news                   // without the locks
 	order   int
@@ -74,7 +76,7 @@ type topModel struct {
 type tickMsg time.Time
 
 func newTopModel(f *feed, r requests, where string) *topModel {
-	return &topModel{feed: f, requests: r, where: where, now: time.Now(), all: map[string]summaryJSON{}}
+	return &topModel{feed: f, requests: r, where: where, now: time.Now(), all: map[string]status.Lock{}}
 }
 
 func tick() tea.Cmd { return tea.Tick(frame, func(t time.Time) tea.Msg { return tickMsg(t) }) }
@@ -129,10 +131,10 @@ func (m *topModel) arrange() {
 		}
 	}
 	compare := orders[m.order].compare
-	slices.SortFunc(m.shown, func(a, b summaryJSON) int {
+	slices.SortFunc(m.shown, func(a, b status.Lock) int {
 		return cmp.Or(compare(a, b), strings.Compare(a.Name, b.Name), strings.Compare(a.Prefix, b.Prefix))
 	})
-	if at := slices.IndexFunc(m.shown, func(s summaryJSON) bool { return s.Prefix == m.prefix }); at >= 0 && m.list.at > 0 {
+	if at := slices.IndexFunc(m.shown, func(s status.Lock) bool { return s.Prefix == m.prefix }); at >= 0 && m.list.at > 0 {
 		m.list.at = at // at the top it stays there, to show what comes first
 	}
 	m.list.limit(len(m.shown))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/status"
 )
 
 var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
@@ -36,7 +37,7 @@ type driver struct {
 	model    *topModel
 	feed     *feed
 	queues   map[string]etcdlock.Queue // by prefix, for inspect
-	released []placeJSON
+	released []status.Place
 	err      error // of the next requests
 }
 
@@ -48,11 +49,11 @@ func newDriver(t *testing.T) *driver {
 	return d
 }
 
-func (d *driver) inspect(prefix string) (queueJSON, error) {
-	return describe(d.queues[prefix]), d.err
+func (d *driver) inspect(prefix string) (status.Queue, error) {
+	return status.Describe(d.queues[prefix]), d.err
 }
 
-func (d *driver) release(p placeJSON) error {
+func (d *driver) release(p status.Place) error {
 	d.released = append(d.released, p)
 	return d.err
 }

@@ -8,6 +8,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/etcdlock/locks/status"
 )
 
 const (
@@ -86,15 +88,15 @@ func (m *topModel) table() []string {
 	now := m.now
 	for _, s := range m.shown[first:end] {
 		rows = append(rows, []string{
-			ansi.Truncate(printable(s.Name), max(20, m.width/3), "…"), s.kind(),
-			strconv.Itoa(s.Holders), strconv.Itoa(s.Waiters), s.waiting(now), s.inLine(now), s.holder(),
+			ansi.Truncate(printable(s.Name), max(20, m.width/3), "…"), lockKind(s),
+			strconv.Itoa(s.Holders), strconv.Itoa(s.Waiters), waiting(s, now), heldFor(s, now), firstHolder(s),
 		})
 	}
 	return marked(rows, m.list.at-first, m.width)
 }
 
 func (d *detail) title() string {
-	text := fmt.Sprintf("%s, %s: ", printable(d.lock.Name), d.lock.kind())
+	text := fmt.Sprintf("%s, %s: ", printable(d.lock.Name), lockKind(d.lock))
 	if !d.read {
 		return text + "reading …"
 	}
@@ -102,13 +104,13 @@ func (d *detail) title() string {
 }
 
 func (d *detail) table(now time.Time, rows, width int) []string {
-	places := d.queue.places()
+	places := placesOf(d.queue)
 	first, end := d.list.visible(len(places), rows)
-	part := queueJSON{
+	part := status.Queue{
 		Holders: places[min(first, len(d.queue.Holders)):min(end, len(d.queue.Holders))],
 		Waiters: places[max(first, len(d.queue.Holders)):max(end, len(d.queue.Holders))],
 	}
-	return marked(part.rows(true, now), d.list.at-first, width)
+	return marked(rowsOf(part, true, now), d.list.at-first, width)
 }
 
 func (d *detail) help() string {

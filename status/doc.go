@@ -1,0 +1,2 @@
+// Package status has the forms in which locks are shown to programs as JSON.
+package status
