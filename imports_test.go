@@ -27,6 +27,7 @@ var layers = map[string][]string{
 	"fairqueue":         {"internal/request", "internal/coalesce", "internal/link", "session"},
 	"etcdlock":          {"internal/request", "internal/coalesce", "internal/link", "session", "fairqueue"},
 	"concurrency":       {"session", "etcdlock"},
+	"coord":             {"internal/request", "session", "fairqueue", "etcdlock"},
 	"sqlfence":          {"etcdlock"},
 	"status":            {"internal/request", "session", "etcdlock"},
 }

@@ -1,0 +1,76 @@
+// Package coord has what processes build on top of locks: who is there ([Group]), and who does which part of the work
+// ([Shards]). It stands on the tickets and holds of packages fairqueue and etcdlock.
+//
+//	sessions := session.Keep(client)
+//	defer sessions.Close(ctx)
+//
+//	partitions := coord.NewShards(sessions, "orders", 64)
+//	err := partitions.Run(ctx, hostname, func(ctx context.Context, h *etcdlock.Hold, shard int) error {
+//		return consume(ctx, shard, h.Token()) // until ctx ends
+//	})
+//
+// A Group and a Shards have no state. Every value with the same name, in any process, is the same one.
+//
+// # Guarantees
+//
+// Of a Group:
+//
+//  1. An id has one member at a time. A member of the same id that comes later waits until the earlier one has left or
+//     its lease has expired. If that does not happen within two TTLs, the error wraps [ErrIDTaken].
+//  2. A member learns that it has been lost before its key can be gone, as a holder of a lock does. [Group.Keep] joins
+//     again after every loss.
+//  3. [Group.Members] returns the members as of one revision, in the order in which they joined. [Group.Observe] yields
+//     every later state, or skips to the latest.
+//
+// Of Shards:
+//
+//  4. A shard has one owner at a time. Each ownership is an exclusive [etcdlock.Hold] with a token, and is lost as one.
+//  5. If members and etcd are undisturbed for long enough, every shard has an owner, and each member has as many as its
+//     weight gives it: the exact share, rounded down or up.
+//  6. Every member computes from one revision of etcd which shards are its own. There is no leader and no table.
+//     No more shards move than balance needs.
+//  7. A member gives a shard up only when the next owner stands in line for it. The context of its work ends with
+//     [ErrReassigned]. The shard is released when the work has returned.
+//  8. A shard is without an owner for no longer than the settle time ([WithSettle]) and a second after its work has
+//     returned; after a crash, also for the session's TTL.
+//  9. All members declare the same number of shards. One that joins an older member with another number gets a
+//     [*CountError], and owns nothing.
+//
+// Of both:
+//
+//  10. When the last member has left, no key is left in etcd.
+//
+// # Not guaranteed
+//
+// Two members may have different views for a moment. Ownership of shards does not rest on views but on locks.
+//
+// The limits of locks apply: a suspended process cannot notice its loss, so a write that must not happen twice needs the
+// token of the Hold, see package etcdlock. The work of a shard is at least once. What one owner has begun the next one
+// has to finish.
+//
+// A membership is no proof that a process is healthy, only that its session is renewed.
+//
+// A rolling restart, one member after the other, moves a shard twice at most if the number of members divides the
+// number of shards. Otherwise the few shards that make the difference may move a third time.
+//
+// # Keys
+//
+//	<namespace>/<name>!/members/<id>/l<lease>-<slot>           a member, with its value
+//	<namespace>/<name>!/shards/members/<id>/l<lease>-<slot>    a member of Shards, with its weight
+//	<namespace>/<name>!/shards/<number>/x<lease>-<slot>        the owner of a shard, or who is in line
+//
+// Each folder of tickets is a queue of package fairqueue. Names and ids are escaped to one path segment. No name of a lock
+// leads below another name's "!/", so a lock, a Group and a Shards may have the same name.
+//
+// # Errors
+//
+// The calls return an [*etcdlock.Error] with the operation and the name. What errors.Is finds in it is described in package
+// etcdlock, and besides that in this package's sentinels.
+//
+// # Cost
+//
+// Joining is one round trip and one raft entry, however many members there are. A member costs a watch and a small read about
+// every 10 s. Observe costs one read of all members, a watch on them, and about every 10 s a read without values; each change is one event to each
+// observer. A member of Shards costs a membership, an Observe of members and shards, and a lock for each shard that it owns. So
+// Shards are for some hundreds of shards.
+package coord

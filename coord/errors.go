@@ -1,0 +1,68 @@
+package coord
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+var (
+	// ErrIDTaken is returned by the calls that join if another member has the id, and lives. Give each process an id of
+	// its own.
+	ErrIDTaken = errors.New("coord: the id is taken")
+
+	// ErrReassigned is the cause of the end of a work's context if the shard goes to another member. Stop, and return.
+	ErrReassigned = errors.New("coord: the shard is reassigned")
+)
+
+// CountError says that members of the same [Shards] have declared different numbers of shards. The one that joined last
+// gets it. To change the number, stop all members first.
+type CountError struct {
+	ID       string // of the member that gets the error
+	Count    int    // that it has declared
+	Other    string // id of the member that was there before
+	Declared int    // by that one
+}
+
+func (e *CountError) Error() string {
+	return fmt.Sprintf("coord: %q has declared %d shards, but %q, which was there before, %d", brief(e.ID), e.Count, brief(e.Other), e.Declared)
+}
+
+// PanicError is what [Shards.Run] panics with if a work has panicked.
+type PanicError struct {
+	Shard int
+	Value any    // of the panic
+	Stack []byte // of the work's goroutine
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("coord: the work of shard %d panicked: %v\n\n%s", e.Shard, e.Value, e.Stack)
+}
+
+// Unwrap returns the value of the panic if that is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// failed wraps err unless it is nil. An error of a lock that the caller knows nothing of loses its operation and name.
+func failed(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if inner, ok := err.(*etcdlock.Error); ok { //nolint:errorlint // what it wraps stays
+		err = inner.Err
+	}
+	return &etcdlock.Error{Op: op, Name: name, Err: err}
+}
+
+const briefLength = 128
+
+// brief cuts what a caller has given down to what a text can have.
+func brief(s string) string {
+	if len(s) <= briefLength {
+		return s
+	}
+	return fmt.Sprintf("%.*s…", briefLength, s)
+}
