@@ -30,6 +30,7 @@ var layers = map[string][]string{
 	"coord":             {"internal/request", "session", "fairqueue", "etcdlock"},
 	"sqlfence":          {"etcdlock"},
 	"status":            {"internal/request", "session", "etcdlock"},
+	"internal/metric":   {"session", "etcdlock"},
 }
 
 // allowed is what the layers may import besides the standard library: whatever

@@ -13,9 +13,11 @@
 //	etcdlock.waiting                   up-down counter ({call}): calls that wait in line
 //	etcdlock.held                      up-down counter ({hold})
 //	etcdlock.lost                      counter ({hold}): holds that ended otherwise than by Unlock
-//	etcdlock.election.leading          up-down counter ({term}): 1 where this process leads
-//	etcdlock.session.changes           counter ({change}), by state
-//	etcdlock.session.remaining         gauge (s): how long the sessions' leases may still be trusted, the least of them
+//	etcdlock.election.leading          up-down counter ({term}): 1 where this process leads, 0 where it stands by
+//	etcdlock.session.changes           counter ({change}), by state: live, at risk, lost, closed
+//	etcdlock.session.remaining         gauge (s): how long the sessions may still be trusted, the least of them
+//	etcdlock.session.remaining.lowest  gauge (s): the least of that in the last minute
+//	etcdlock.session.margin            gauge (s): how long before its lease can expire a session counts as lost
 //	etcdlock.session.renewal.duration  histogram (s), of answered renewals
 //
 // Those of locks have the attributes lock.kind and lock.name. Names of locks can be without number, so a name is an attribute
@@ -23,6 +25,13 @@
 //
 // # Spans
 //
-// A wait in line is a span "etcdlock wait", a child of the span of the context given to Lock. It is made when the wait is
-// over. A hold is no span: a term lasts days. Requests to etcd that go out together carry no span context.
+// A wait in line whose context has a sampled span is a span "etcdlock wait", a child of that one. It is made when the wait
+// is over, and has lock.kind, lock.name and lock.token. If the wait failed it has error.type, and after a time-out
+// lock.holder, lock.holder.token and lock.ahead say what was in the way. A lock that was free makes no span, and neither
+// does a hold, unless [WithHoldSpans] is given. Requests to etcd that go out together carry no span context.
+//
+// # Cost
+//
+// A hook takes about a microsecond, allocates nothing unless it makes a span, and waits for nothing. That is with the
+// SDK of OpenTelemetry; a hook passes values on. docs/observability.md has a dashboard, alerts, and what to do at each.
 package otellock

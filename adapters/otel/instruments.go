@@ -3,38 +3,26 @@ package otellock
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/etcdlock/locks/etcdlock"
+	shared "github.com/etcdlock/locks/internal/metric"
 	"github.com/etcdlock/locks/session"
 )
 
-const (
-	scope = "github.com/etcdlock/locks/adapters/otel"
-
-	// other is the name of all locks that are not listed.
-	other = "other"
-)
-
-// The SDK's own buckets are for milliseconds.
-var (
-	waitBuckets    = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
-	holdBuckets    = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 5, 10, 30, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600}
-	renewalBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
-)
+const scope = "github.com/etcdlock/locks/adapters/otel"
 
 type options struct {
-	names  map[string]bool
+	names  shared.Names
 	meters metric.MeterProvider
 	tracer trace.TracerProvider
+	holds  time.Duration
 }
 
 // Option changes a default of [New].
@@ -55,89 +43,96 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) 
 // WithTracerProvider sets the provider of the spans. The default is the global one.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracer = p } }
 
+// WithHoldSpans makes spans of holds that last no longer than longest. The default is none: a term may last days.
+func WithHoldSpans(longest time.Duration) Option { return func(o *options) { o.holds = longest } }
+
 // Instruments make metrics and spans of what their hooks are told. They are safe for concurrent use.
 type Instruments struct {
-	names  map[string]bool
-	tracer trace.Tracer
+	names shared.Names
+	spans spans
+	trust shared.Trust
 
 	wait, hold, renewal    metric.Float64Histogram
-	waiting, held, leading metric.Int64UpDownCounter
-	lost, changes          metric.Int64Counter
+	waiting, held, leading metric.Int64ObservableUpDownCounter
+	lost, changes          metric.Int64ObservableCounter
 
-	mu      sync.Mutex
-	sets    map[attributes]*set
-	keepers []*session.Keeper
+	sets   shared.Table[*set]
+	states map[session.State]*state
 }
 
 // New makes the instruments. Errors are those of the meter.
 func New(opts ...Option) (*Instruments, error) {
-	o := options{names: map[string]bool{}, meters: otel.GetMeterProvider(), tracer: otel.GetTracerProvider()}
+	o := options{names: shared.Names{}, meters: otel.GetMeterProvider(), tracer: otel.GetTracerProvider()}
 	for _, opt := range opts {
 		opt(&o)
 	}
-	i := &Instruments{names: o.names, tracer: o.tracer.Tracer(scope), sets: map[attributes]*set{}}
-	meter := o.meters.Meter(scope)
-	var failed [9]error
-	histogram := func(name, text string, buckets []float64, err *error) (h metric.Float64Histogram) {
-		h, *err = meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(text), metric.WithExplicitBucketBoundaries(buckets...))
-		return h
+	i := &Instruments{names: o.names, spans: spans{o.tracer.Tracer(scope), o.holds}, states: map[session.State]*state{}}
+	for _, s := range []session.State{session.Live, session.AtRisk, session.Lost, session.Closed} {
+		i.states[s] = &state{option: metric.WithAttributeSet(attribute.NewSet(attribute.String("state", s.String())))}
 	}
-	upDown := func(name, unit, text string, err *error) (c metric.Int64UpDownCounter) {
-		c, *err = meter.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(text))
-		return c
-	}
-	counter := func(name, unit, text string, err *error) (c metric.Int64Counter) {
-		c, *err = meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(text))
-		return c
-	}
-	i.wait = histogram("etcdlock.wait.duration", "Time from the call of Lock to its return.", waitBuckets, &failed[0])
-	i.hold = histogram("etcdlock.hold.duration", "Time from Lock to Unlock or loss.", holdBuckets, &failed[1])
-	i.renewal = histogram("etcdlock.session.renewal.duration", "Time to the answer of a renewal.", renewalBuckets, &failed[2])
-	i.waiting = upDown("etcdlock.waiting", "{call}", "Calls that wait in line for a lock.", &failed[3])
-	i.held = upDown("etcdlock.held", "{hold}", "Holds of locks.", &failed[4])
-	i.leading = upDown("etcdlock.election.leading", "{term}", "Terms: 1 where this process leads.", &failed[5])
-	i.lost = counter("etcdlock.lost", "{hold}", "Holds that ended otherwise than by Unlock.", &failed[6])
-	i.changes = counter("etcdlock.session.changes", "{change}", "Changes of sessions to a state.", &failed[7])
-	_, failed[8] = meter.Float64ObservableGauge("etcdlock.session.remaining", metric.WithUnit("s"),
-		metric.WithDescription("How long the sessions may still be trusted without another answer, the least of them; 0 without a session."),
-		metric.WithFloat64Callback(i.observeRemaining))
-	return i, errors.Join(failed[:]...)
+	m := maker{meter: o.meters.Meter(scope)}
+	i.wait = m.histogram("etcdlock.wait.duration", "Time from the call of Lock to its return.", shared.WaitBuckets)
+	i.hold = m.histogram("etcdlock.hold.duration", "Time from Lock to Unlock or loss.", shared.HoldBuckets)
+	i.renewal = m.histogram("etcdlock.session.renewal.duration", "Time to the answer of a renewal.", shared.RenewalBuckets)
+	i.waiting = m.upDown("etcdlock.waiting", "{call}", "Calls that wait in line for a lock.")
+	i.held = m.upDown("etcdlock.held", "{hold}", "Holds of locks.")
+	i.leading = m.upDown("etcdlock.election.leading", "{term}", "Terms: 1 where this process leads, 0 where it stands by.")
+	i.lost = m.counter("etcdlock.lost", "{hold}", "Holds that ended otherwise than by Unlock.")
+	i.changes = m.counter("etcdlock.session.changes", "{change}", "Changes of sessions to a state.")
+	m.observe(i.observeCounts, i.waiting, i.held, i.leading, i.lost, i.changes)
+	remaining := m.gauge("etcdlock.session.remaining",
+		"How long the sessions may still be trusted without another answer, the least of them; 0 without a session.")
+	lowest := m.gauge("etcdlock.session.remaining.lowest", "How long the sessions could be trusted, the least of the last minute.")
+	margin := m.gauge("etcdlock.session.margin", "How long before its lease can expire a session counts as lost, the most of them.")
+	m.observe(func(_ context.Context, o metric.Observer) error {
+		r := i.trust.Read()
+		if r.Watched {
+			o.ObserveFloat64(remaining, r.Remaining.Seconds())
+		}
+		if r.Known {
+			o.ObserveFloat64(lowest, r.Lowest.Seconds())
+		}
+		if r.Margin > 0 {
+			o.ObserveFloat64(margin, r.Margin.Seconds())
+		}
+		return nil
+	}, remaining, lowest, margin)
+	return i, errors.Join(m.failed...)
 }
 
-func (i *Instruments) observeRemaining(_ context.Context, o metric.Float64Observer) error {
-	i.mu.Lock()
-	keepers := i.keepers
-	i.mu.Unlock()
-	if len(keepers) == 0 {
-		return nil
-	}
-	least := time.Duration(1<<63 - 1)
-	for _, k := range keepers {
-		left := time.Duration(0)
-		if s, ok := k.Current(); ok {
-			left = max(0, time.Until(s.Deadline()))
+// observeCounts reports what hooks have counted: to add to an instrument in each hook would cost more.
+func (i *Instruments) observeCounts(_ context.Context, o metric.Observer) error {
+	for k, s := range i.sets.All() {
+		if k.Failed != "" {
+			continue
 		}
-		least = min(least, left)
+		o.ObserveInt64(i.waiting, s.waiting.Load(), s.option)
+		o.ObserveInt64(i.held, s.held.Load(), s.option)
+		o.ObserveInt64(i.lost, s.lost.Load(), s.option)
+		if k.Kind == "election" {
+			o.ObserveInt64(i.leading, s.held.Load(), s.named)
+		}
 	}
-	o.Observe(least.Seconds())
+	for _, s := range i.states {
+		o.ObserveInt64(i.changes, s.changes.Load(), s.option)
+	}
 	return nil
 }
 
-// Watch reports how long the sessions of these Keepers may still be trusted.
-func (i *Instruments) Watch(keepers ...*session.Keeper) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.keepers = append(i.keepers[:len(i.keepers):len(i.keepers)], keepers...)
-}
+// Watch reports how long the sessions of these Keepers may still be trusted, and their margin.
+func (i *Instruments) Watch(keepers ...*session.Keeper) { i.trust.Watch(keepers...) }
 
 // SessionOptions are for session.New and session.Keep. They take the place of session.WithOnChange and
 // session.WithOnRenewal.
 func (i *Instruments) SessionOptions() []session.Option {
 	return []session.Option{
 		session.WithOnChange(func(c session.Change) {
-			i.changes.Add(context.Background(), 1, metric.WithAttributes(attribute.String("state", c.State.String())))
+			if s := i.states[c.State]; s != nil {
+				s.changes.Add(1)
+			}
 		}),
 		session.WithOnRenewal(func(r session.Renewal) {
+			i.trust.Renewed(r)
 			if r.Err == nil {
 				i.renewal.Record(context.Background(), r.Took.Seconds())
 			}
@@ -145,115 +140,72 @@ func (i *Instruments) SessionOptions() []session.Option {
 	}
 }
 
-// attributes are those of a set. Without an error failed is empty.
-type attributes struct{ kind, name, failed string }
-
-// set has the attributes in the form in which instruments want them, so that a hook makes none.
+// set is about one kind of lock and name. It has the attributes in the form in which instruments want them, so that a
+// hook makes none.
 type set struct {
+	option metric.MeasurementOption
 	record []metric.RecordOption
-	add    []metric.AddOption
-	named  []metric.AddOption // with the name alone, for elections
+	named  metric.MeasurementOption // with the name alone, for elections
+
+	waiting, held, lost atomic.Int64
+}
+
+// state counts changes to it.
+type state struct {
+	option  metric.MeasurementOption
+	changes atomic.Int64
 }
 
 func (i *Instruments) of(e *etcdlock.Event, failed string) *set {
-	name := other
-	if i.names[e.Name] {
-		name = e.Name
-	}
-	key := attributes{e.Kind, name, failed}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if s, ok := i.sets[key]; ok {
-		return s
-	}
-	all := []attribute.KeyValue{attribute.String("lock.kind", e.Kind), attribute.String("lock.name", name)}
-	if failed != "" {
-		all = append(all, attribute.String("error.type", failed))
+	return i.sets.Of(shared.Key{Kind: e.Kind, Label: i.names.Label(e.Name), Failed: failed}, newSet)
+}
+
+func newSet(k shared.Key) *set {
+	name := attribute.String("lock.name", k.Label)
+	all := []attribute.KeyValue{attribute.String("lock.kind", k.Kind), name}
+	if k.Failed != "" {
+		all = append(all, attribute.String("error.type", k.Failed))
 	}
 	option := metric.WithAttributeSet(attribute.NewSet(all...))
-	alone := metric.WithAttributeSet(attribute.NewSet(attribute.String("lock.name", name)))
-	s := &set{record: []metric.RecordOption{option}, add: []metric.AddOption{option}, named: []metric.AddOption{alone}}
-	i.sets[key] = s
-	return s
+	return &set{option: option, record: []metric.RecordOption{option}, named: metric.WithAttributeSet(attribute.NewSet(name))}
 }
 
 // Hooks are for [etcdlock.WithHooks]. One value serves all locks.
 func (i *Instruments) Hooks() *etcdlock.Hooks {
 	return &etcdlock.Hooks{
-		Waiting: func(w etcdlock.Waiting) { i.waiting.Add(w.Context, 1, i.of(&w.Event, "").add...) },
+		Waiting: func(w etcdlock.Waiting) { i.of(&w.Event, "").waiting.Add(1) },
 		Acquired: func(a etcdlock.Acquired) {
 			s := i.of(&a.Event, "")
-			i.wait.Record(a.Context, a.Waited.Seconds(), s.record...)
 			if a.Queued {
-				i.waiting.Add(a.Context, -1, s.add...)
-				i.span(&a.Event, a.Waited, nil)
+				s.waiting.Add(-1)
+				i.spans.waited(&a.Event, a.Waited, nil)
 			}
-			i.held.Add(a.Context, 1, s.add...)
-			if a.Kind == "election" {
-				i.leading.Add(a.Context, 1, s.named...)
-			}
+			s.held.Add(1)
+			i.wait.Record(a.Context, a.Waited.Seconds(), s.record...)
 		},
 		Failed: func(f etcdlock.Failed) {
 			if f.Queued {
-				i.waiting.Add(f.Context, -1, i.of(&f.Event, "").add...)
-				i.span(&f.Event, f.Waited, f.Err)
+				i.of(&f.Event, "").waiting.Add(-1)
+				i.spans.waited(&f.Event, f.Waited, f.Err)
 			}
-			i.wait.Record(f.Context, f.Waited.Seconds(), i.of(&f.Event, errorType(f.Err)).record...)
+			i.wait.Record(f.Context, f.Waited.Seconds(), i.of(&f.Event, shared.ErrorType(f.Err)).record...)
 		},
 		Released: func(r etcdlock.Released) {
 			if !r.AfterLost {
-				i.over(&r.Event, r.Held, errors.Is(r.Err, etcdlock.ErrLost))
+				i.over(&r.Event, r.Held, r.Err, errors.Is(r.Err, etcdlock.ErrLost))
 			}
 		},
-		Lost: func(l etcdlock.Lost) { i.over(&l.Event, l.Held, true) },
+		Lost: func(l etcdlock.Lost) { i.over(&l.Event, l.Held, l.Err, true) },
 	}
 }
 
 // over counts the end of a hold.
-func (i *Instruments) over(e *etcdlock.Event, held time.Duration, lost bool) {
+func (i *Instruments) over(e *etcdlock.Event, held time.Duration, err error, lost bool) {
 	s := i.of(e, "")
-	i.held.Add(e.Context, -1, s.add...)
-	i.hold.Record(e.Context, held.Seconds(), s.record...)
-	if e.Kind == "election" {
-		i.leading.Add(e.Context, -1, s.named...)
-	}
+	s.held.Add(-1)
 	if lost {
-		i.lost.Add(e.Context, 1, s.add...)
+		s.lost.Add(1)
 	}
-}
-
-// span makes the span of a wait that is over.
-func (i *Instruments) span(e *etcdlock.Event, waited time.Duration, err error) {
-	now := time.Now()
-	_, span := i.tracer.Start(e.Context, "etcdlock wait", trace.WithTimestamp(now.Add(-waited)), trace.WithAttributes(
-		attribute.String("lock.kind", e.Kind), attribute.String("lock.name", e.Name), attribute.Int64("lock.token", int64(e.Token))))
-	if !span.IsRecording() {
-		return
-	}
-	if err != nil {
-		span.SetAttributes(attribute.String("error.type", errorType(err)))
-		span.SetStatus(codes.Error, err.Error()) // names the holder
-	}
-	span.End(trace.WithTimestamp(now))
-}
-
-// errorType sorts errors into a few kinds. The order is that of the table "Errors" in the documentation of etcdlock.
-func errorType(err error) string {
-	switch {
-	case errors.Is(err, etcdlock.ErrBusy):
-		return "busy"
-	case errors.Is(err, etcdlock.ErrClosed):
-		return "closed"
-	case errors.Is(err, etcdlock.ErrLost):
-		return "lost"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	case errors.Is(err, context.Canceled):
-		return "cancelled"
-	}
-	var answer rpctypes.EtcdError
-	if errors.As(err, &answer) {
-		return "refused"
-	}
-	return "other"
+	i.hold.Record(e.Context, held.Seconds(), s.record...)
+	i.spans.held(e, held, err)
 }

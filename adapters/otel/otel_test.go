@@ -2,16 +2,16 @@ package otellock_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -34,11 +34,11 @@ type lab struct {
 	tracer *trace.TracerProvider
 }
 
-func newLab(t *testing.T, names ...string) lab {
+func newLab(t *testing.T, opts ...otellock.Option) lab {
 	reader, spans := metric.NewManualReader(), tracetest.NewSpanRecorder()
 	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
-	i, err := otellock.New(otellock.WithNames(names...),
-		otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))), otellock.WithTracerProvider(tracer))
+	i, err := otellock.New(append(opts,
+		otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))), otellock.WithTracerProvider(tracer))...)
 	require.NoError(t, err)
 	return lab{i, reader, spans, tracer}
 }
@@ -90,7 +90,7 @@ func (l lab) values(t *testing.T, name string) map[string]float64 {
 func TestLocksAreCountedAndWaitsAreSpans(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
-	l := newLab(t, "orders")
+	l := newLab(t, otellock.WithNames("orders"))
 	k := keep(t, cluster.Client(t))
 	hooks := etcdlock.WithHooks(l.Hooks())
 	orders := etcdlock.NewMutex(k, "orders", hooks)
@@ -124,7 +124,7 @@ func TestLocksAreCountedAndWaitsAreSpans(t *testing.T) {
 	<-term.Done()
 	require.Eventually(t, func() bool { return l.values(t, "etcdlock.lost")["election other"] == 1 }, time.Minute, time.Millisecond)
 
-	require.Equal(t, map[string]float64{"mutex orders": 0}, l.values(t, "etcdlock.waiting"))
+	require.Equal(t, map[string]float64{"mutex orders": 0, "election other": 0}, l.values(t, "etcdlock.waiting"))
 	require.Equal(t, map[string]float64{"mutex orders": 0, "election other": 0}, l.values(t, "etcdlock.held"))
 	require.Equal(t, map[string]float64{"other": 0}, l.values(t, "etcdlock.election.leading"))
 	require.Equal(t, map[string]float64{"mutex orders": 2, "election other": 1}, l.values(t, "etcdlock.hold.duration"))
@@ -140,6 +140,18 @@ func TestLocksAreCountedAndWaitsAreSpans(t *testing.T) {
 		waits[s.Status().Code]++
 		require.Equal(t, parent.SpanContext().SpanID(), s.Parent().SpanID())
 		require.False(t, s.StartTime().After(s.EndTime()))
+		attributes := attribute.NewSet(s.Attributes()...)
+		for _, key := range []attribute.Key{"lock.kind", "lock.name", "lock.token"} {
+			require.True(t, attributes.HasValue(key), key)
+		}
+		if s.Status().Code == codes.Error {
+			holder, _ := attributes.Value("lock.holder")
+			require.Contains(t, holder.AsString(), fmt.Sprint(":", os.Getpid(), " "))
+			token, _ := attributes.Value("lock.holder.token")
+			require.EqualValues(t, h.Token(), token.AsInt64())
+			ahead, _ := attributes.Value("lock.ahead")
+			require.Positive(t, ahead.AsInt64())
+		}
 	}
 	require.Equal(t, map[codes.Code]int{codes.Unset: 1, codes.Error: 1}, waits)
 }
@@ -154,49 +166,73 @@ func TestSessionsAreWatched(t *testing.T) {
 	s, err := k.Session(t.Context())
 	require.NoError(t, err)
 	require.Positive(t, l.values(t, "etcdlock.session.remaining")[""])
+	require.Equal(t, map[string]float64{"": s.Margin().Seconds()}, l.values(t, "etcdlock.session.margin"))
+	require.Equal(t, map[string]float64{"live": 0, "at risk": 0, "lost": 0, "closed": 0}, l.values(t, "etcdlock.session.changes"))
 	require.Eventually(t, func() bool { return l.values(t, "etcdlock.session.renewal.duration")[""] > 0 }, time.Minute, time.Millisecond)
 	link.Blackhole()
 	<-s.Done()
 	require.Eventually(t, func() bool { return l.values(t, "etcdlock.session.changes")["lost"] == 1 }, time.Minute, time.Millisecond)
 	require.Zero(t, l.values(t, "etcdlock.session.remaining")[""])
+	require.Less(t, l.values(t, "etcdlock.session.remaining.lowest")[""], 2.0)
 	link.Heal()
 }
 
-// The names are those of the Prometheus module, so one dashboard serves both.
-func TestTheExporterMakesTheNamesOfThePrometheusModule(t *testing.T) {
+// A hold is a span only if that is asked for, and not if it was long.
+func TestShortHoldsAreSpansIfThatIsAskedFor(t *testing.T) {
 	t.Parallel()
-	registry := prometheus.NewRegistry()
-	export, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutTargetInfo(), exporter.WithoutScopeInfo())
-	require.NoError(t, err)
-	i, err := otellock.New(otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(export))))
-	require.NoError(t, err)
-	hooks := i.Hooks()
-	e := etcdlock.Event{Context: t.Context(), Kind: "election", Name: "leader"}
-	hooks.Waiting(etcdlock.Waiting{Event: e})
-	hooks.Failed(etcdlock.Failed{Event: e, Queued: true, Err: etcdlock.ErrClosed})
-	hooks.Acquired(etcdlock.Acquired{Event: e})
-	hooks.Lost(etcdlock.Lost{Event: e})
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	names := map[string]string{}
-	for _, f := range families {
-		var all []string
-		for _, m := range f.GetMetric() {
-			all = nil
-			for _, l := range m.GetLabel() {
-				all = append(all, l.GetName())
-			}
+	for longest, want := range map[time.Duration][]string{
+		0:           nil,
+		time.Minute: {"etcdlock hold, Unset", "etcdlock hold, Error"},
+	} {
+		var opts []otellock.Option
+		if longest > 0 {
+			opts = append(opts, otellock.WithHoldSpans(longest))
 		}
-		names[f.GetName()] = strings.Join(all, " ")
+		l := newLab(t, opts...)
+		hooks := l.Hooks()
+		ctx, _ := l.tracer.Tracer("test").Start(t.Context(), "request")
+		e := etcdlock.Event{Context: ctx, Kind: "mutex", Name: "orders", Token: 7}
+		hooks.Released(etcdlock.Released{Event: e, Held: time.Second})
+		hooks.Lost(etcdlock.Lost{Event: e, Held: time.Minute, Err: etcdlock.ErrLost})
+		hooks.Released(etcdlock.Released{Event: e, Held: time.Minute + 1})
+		var found []string
+		for _, s := range l.spans.Ended() {
+			found = append(found, s.Name()+", "+s.Status().Code.String())
+		}
+		require.Equal(t, want, found)
 	}
-	require.Equal(t, map[string]string{
-		"etcdlock_wait_duration_seconds": "error_type lock_kind lock_name",
-		"etcdlock_hold_duration_seconds": "lock_kind lock_name",
-		"etcdlock_waiting":               "lock_kind lock_name",
-		"etcdlock_held":                  "lock_kind lock_name",
-		"etcdlock_lost_total":            "lock_kind lock_name",
-		"etcdlock_election_leading":      "lock_name",
-	}, names)
+}
+
+// Nobody would find a span of a wait that is in no trace.
+func TestWaitOutsideATraceIsNoSpan(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	hooks := l.Hooks()
+	e := etcdlock.Event{Context: t.Context(), Kind: "mutex", Name: "orders"}
+	hooks.Acquired(etcdlock.Acquired{Event: e, Queued: true})
+	require.Empty(t, l.spans.Ended())
+	e.Context, _ = l.tracer.Tracer("test").Start(t.Context(), "request")
+	hooks.Acquired(etcdlock.Acquired{Event: e, Queued: true})
+	require.Len(t, l.spans.Ended(), 1)
+}
+
+func TestStandbyIsShown(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, otellock.WithNames("leader"))
+	l.Hooks().Waiting(etcdlock.Waiting{Event: etcdlock.Event{Context: t.Context(), Kind: "election", Name: "leader"}})
+	require.Equal(t, map[string]float64{"leader": 0}, l.values(t, "etcdlock.election.leading"))
+	require.Equal(t, map[string]float64{"election leader": 0}, l.values(t, "etcdlock.lost"))
+}
+
+func TestAGrantAllocatesNothing(t *testing.T) {
+	l := newLab(t, otellock.WithNames("orders"))
+	hooks := l.Hooks()
+	e := etcdlock.Event{Context: t.Context(), Kind: "mutex", Name: "orders"}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		hooks.Waiting(etcdlock.Waiting{Event: e})
+		hooks.Acquired(etcdlock.Acquired{Event: e, Queued: true})
+		hooks.Released(etcdlock.Released{Event: e})
+	}))
 }
 
 func BenchmarkHooks(b *testing.B) {

@@ -13,10 +13,13 @@
 //	etcdlock_waiting                           gauge: calls that wait in line
 //	etcdlock_held                              gauge: holds
 //	etcdlock_lost_total                        counter: holds that ended otherwise than by Unlock
-//	etcdlock_election_leading                  gauge: terms, 1 where this process leads
-//	etcdlock_session_changes_total             counter, by state
-//	etcdlock_session_remaining_seconds         gauge: how long the sessions' leases may still be trusted, the least of them
+//	etcdlock_election_leading                  gauge: terms, 1 where this process leads, 0 where it stands by
+//	etcdlock_session_changes_total             counter, by state: live, at risk, lost, closed
+//	etcdlock_session_remaining_seconds         gauge: how long the sessions may still be trusted, the least of them
+//	etcdlock_session_remaining_lowest_seconds  gauge: the least of that in the last minute
+//	etcdlock_session_margin_seconds            gauge: how long before its lease can expire a session counts as lost
 //	etcdlock_session_renewal_duration_seconds  histogram, of answered renewals
+//	leader_election_master_status              gauge: see [WithLeaderElectionStatus]
 //
 // Those of locks have the labels lock_kind (mutex, read, write, permit, multi, election) and lock_name. Names of locks can
 // be without number, so a name is a label only if [WithNames] lists it; all others share "other". error_type is one of
@@ -26,5 +29,6 @@
 //
 // # Cost
 //
-// A hook takes well under a microsecond and allocates nothing.
+// A hook takes well under a microsecond, allocates nothing and waits for nothing. docs/observability.md has a dashboard,
+// alerts, and what to do at each.
 package promlock

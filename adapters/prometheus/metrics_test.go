@@ -2,7 +2,6 @@ package promlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
@@ -117,32 +115,50 @@ func TestSessionsAreWatched(t *testing.T) {
 	left := series(t, m, "etcdlock_session_remaining_seconds")[""]
 	require.Positive(t, left)
 	require.LessOrEqual(t, left, 2.0)
+	require.Equal(t, map[string]float64{"": s.Margin().Seconds()}, series(t, m, "etcdlock_session_margin_seconds"))
+	require.Equal(t, map[string]float64{"live": 0, "at risk": 0, "lost": 0, "closed": 0}, series(t, m, "etcdlock_session_changes_total"))
 	require.Eventually(t, func() bool { return series(t, m, "etcdlock_session_renewal_duration_seconds")[""] > 0 }, time.Minute, time.Millisecond)
 	link.Blackhole()
 	<-s.Done()
 	require.Eventually(t, func() bool { return series(t, m, "etcdlock_session_changes_total")["lost"] == 1 }, time.Minute, time.Millisecond)
 	require.Equal(t, map[string]float64{"": 0}, series(t, m, "etcdlock_session_remaining_seconds"))
+	require.Less(t, series(t, m, "etcdlock_session_remaining_lowest_seconds")[""], left, "what is over is still seen")
+	require.Equal(t, map[string]float64{"": s.Margin().Seconds()}, series(t, m, "etcdlock_session_margin_seconds"))
 	link.Heal()
 }
 
-func TestErrorsHaveOneType(t *testing.T) {
+// A standby has a series, so that an election without a leader has one.
+func TestStandbyIsShown(t *testing.T) {
 	t.Parallel()
-	m := promlock.New()
-	hooks := m.Hooks()
-	for name, err := range map[string]error{
-		"busy": etcdlock.ErrBusy, "timeout": context.DeadlineExceeded, "cancelled": context.Canceled,
-		"lost": errors.Join(context.Canceled, etcdlock.ErrLost), "closed": etcdlock.ErrClosed,
-		"refused": rpctypes.ErrPermissionDenied, "other": etcdlock.ErrInvalidName,
-	} {
-		hooks.Failed(etcdlock.Failed{Event: etcdlock.Event{Kind: "mutex"}, Err: fmt.Errorf("lock: %w", err)})
-		require.EqualValues(t, 1, series(t, m, "etcdlock_wait_duration_seconds")[name+" mutex other"], name)
+	for _, status := range []bool{true, false} {
+		var opts []promlock.Option
+		names := []string{"etcdlock_election_leading"}
+		if status {
+			opts = append(opts, promlock.WithLeaderElectionStatus())
+			names = append(names, "leader_election_master_status")
+		}
+		m := promlock.New(append(opts, promlock.WithNames("leader"))...)
+		hooks := m.Hooks()
+		e := etcdlock.Event{Kind: "election", Name: "leader"}
+		expect := func(want float64) {
+			for _, name := range names {
+				require.Equal(t, map[string]float64{"leader": want}, series(t, m, name))
+			}
+		}
+		hooks.Waiting(etcdlock.Waiting{Event: e})
+		expect(0)
+		hooks.Acquired(etcdlock.Acquired{Event: e, Queued: true})
+		expect(1)
+		hooks.Lost(etcdlock.Lost{Event: e})
+		expect(0)
+		require.Equal(t, status, len(series(t, m, "leader_election_master_status")) > 0)
 	}
 }
 
 // Names of metrics and labels are what Prometheus advises.
 func TestMetricsAreWellNamed(t *testing.T) {
 	t.Parallel()
-	m := promlock.New(promlock.WithNames("orders"))
+	m := promlock.New(promlock.WithNames("orders"), promlock.WithLeaderElectionStatus())
 	hooks := m.Hooks()
 	e := etcdlock.Event{Kind: "election", Name: "orders"}
 	hooks.Acquired(etcdlock.Acquired{Event: e})
