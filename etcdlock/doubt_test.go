@@ -244,3 +244,48 @@ func TestARefusedReleaseComesSoonAfterTheRefusalsEnd(t *testing.T) {
 		})
 	}
 }
+
+// A user of an existing prefix only has no place for an epoch. What its calls leave is bounded all the same.
+func TestABrownOutWithoutAnEpochLeavesNoMoreThanASessionMayHave(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
+		client := cluster.Client(t)
+		cluster.Refuse("Txn", rpctypes.ErrPermissionDenied, embedtest.When(namesAnEpoch))
+		cluster.Refuse("Range", rpctypes.ErrPermissionDenied, embedtest.When(namesAnEpoch))
+		var ends atomic.Pointer[session.Change]
+		sessions := virtualKeeper(t, client, session.WithOnChange(func(c session.Change) { ends.Store(&c) }))
+		held, err := etcdlock.NewMutex(sessions, "held", etcdlock.AtPrefix()).Lock(t.Context())
+		require.NoError(t, err)
+		first, err := sessions.Session(t.Context())
+		require.NoError(t, err)
+		locks := make([]etcdlock.Locker, 64)
+		for i := range locks {
+			locks[i] = etcdlock.NewMutex(sessions, fmt.Sprint("ours/lock", i), etcdlock.AtPrefix())
+		}
+		slow := cluster.Delay("Txn", 300*time.Millisecond)
+		for !first.Link().Spent() { // of many thousand calls some hundred leave a doubt
+			giveUpEarly(t, locks)
+		}
+		slow.Heal()
+		time.Sleep(time.Minute)
+		before := requests(cluster)
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, requests(cluster)-before, int64(2*60/8*1024/64), "looks at what two sessions may have")
+		require.NoError(t, held.Err(), "a holder keeps the session that is being replaced")
+		for _, l := range locks {
+			h, err := l.TryLock(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, h.Unlock(t.Context()))
+		}
+		require.NoError(t, held.Unlock(t.Context()))
+		synctest.Wait()
+		require.ErrorIs(t, first.Err(), session.ErrLost)
+		require.Equal(t, session.Lost, ends.Load().State)
+		require.ErrorContains(t, ends.Load().Err, `must not write keys that begin with "ours/!/epoch/"`)
+		leases, err := client.Leases(t.Context())
+		require.NoError(t, err)
+		require.Len(t, leases.Leases, 1, "that of the current session")
+	})
+}
+
+// namesAnEpoch is about a request that reads, compares or writes the key of an epoch.
+func namesAnEpoch(request any) bool { return strings.Contains(fmt.Sprint(request), "!/epoch/") }

@@ -79,7 +79,7 @@
 //	<prefix>/!/epoch/<lease>                   if the user has no permission for that, and not Options.OtherPrograms
 //
 // It exists only after a doubt, for as long as the session. If a user has permission for neither, the session reads names in
-// doubt every 10 s until it ends, and does not use them again.
+// doubt every 10 s until it ends, and does not use them again. A session with many of them is replaced by its Keeper.
 //
 // # Cost
 //

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +18,10 @@ import (
 // Keeper is a [Source] that always has a live session to offer: it creates one
 // when it is first needed and a new one after a loss. What was bound to a lost
 // session stays lost. It is safe for concurrent use.
+//
+// It replaces a session that lives in one case: the user lacks a permission, and 1,024 calls were given up whose requests
+// may yet create keys (see docs/operating.md). New callers get another session. The old one is lost when nobody holds a
+// lock of it or waits for one; its error names the permission.
 type Keeper struct {
 	client  *clientv3.Client
 	options options
@@ -27,8 +33,12 @@ type Keeper struct {
 	current atomic.Pointer[Session] // is stored with mu locked
 
 	mu       sync.Mutex
-	creation *creation // in progress, or nil
+	creation *creation             // in progress, or nil
+	replaced map[*Session]struct{} // each lives until nobody uses it
 }
+
+// errReplaced is why a Keeper has ended a session that nobody used any more.
+var errReplaced = errors.New("replaced by the Keeper")
 
 // creation is a session that is being created. Its goroutine belongs to the Keeper, not to a
 // caller: a lease that is granted late is kept for the next call.
@@ -50,7 +60,7 @@ func Keep(c *clientv3.Client, opts ...Option) *Keeper {
 	if c == nil {
 		panic("session: Keep needs a client")
 	}
-	k := &Keeper{client: c, options: collect(opts)}
+	k := &Keeper{client: c, options: collect(opts), replaced: make(map[*Session]struct{})}
 	k.life, k.end = context.WithCancel(context.Background())
 	return k
 }
@@ -144,7 +154,10 @@ func (k *Keeper) create(c *creation) {
 	s, err := create(c.ctx, k.life, k.client, k.options, &c.last)
 	k.mu.Lock()
 	if s != nil {
-		k.current.Store(s)
+		if before := k.current.Swap(s); before != nil && before.Err() == nil {
+			k.replaced[before] = struct{}{}
+			go k.endReplaced(before)
+		}
 	}
 	closed := k.life.Err() != nil
 	if !closed && c.ctx.Err() == nil { // otherwise a caller that waits asks again
@@ -182,10 +195,34 @@ func (k *Keeper) alive() *Session {
 	if k.life.Err() != nil {
 		return nil
 	}
-	if s := k.current.Load(); s != nil && s.Err() == nil {
+	if s := k.current.Load(); s != nil && s.Err() == nil && !s.link.Spent() {
 		return s
 	}
 	return nil
+}
+
+// endReplaced ends a session that another one has replaced, as lost, when nobody uses it any more.
+func (k *Keeper) endReplaced(s *Session) {
+	why := fmt.Errorf("%w: %w", errReplaced, s.link.Spending())
+	s.logger.Warn("session is being replaced", "reason", why)
+	s.link.Retire()
+	_ = s.link.AwaitUnused(s.ctx) // ends with the session, too
+	// A failure leaves the lease to expire.
+	_ = s.close(context.Background(), s.loss(why))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.replaced, s)
+}
+
+// sessions returns those that live, the current one last.
+func (k *Keeper) sessions() []*Session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := slices.Collect(maps.Keys(k.replaced))
+	if s := k.current.Load(); s != nil {
+		all = append(all, s)
+	}
+	return all
 }
 
 // Drain is Close for a process that finishes its work first. From now on callers of Session get [ErrClosed]. The current
@@ -199,10 +236,9 @@ func (k *Keeper) Drain(ctx context.Context) error {
 	k.ready(ctx)
 	k.mu.Lock()
 	k.end()
-	s := k.current.Load()
 	k.mu.Unlock()
 	var early error
-	if s != nil {
+	for _, s := range k.sessions() {
 		s.link.Retire()
 		if s.link.AwaitUnused(ctx) != nil {
 			early = fmt.Errorf("session: closed while locks were held or waited for: %w", request.Ended(ctx, nil))
@@ -237,8 +273,12 @@ func (k *Keeper) Close(ctx context.Context) error {
 			return fmt.Errorf("session: waiting for a lease to revoke: %w", request.Ended(ctx, nil))
 		}
 	}
-	if s := k.current.Load(); s != nil {
-		return s.Close(ctx)
+	all := k.sessions()
+	failures := make([]error, len(all))
+	var closing sync.WaitGroup
+	for i, s := range all {
+		closing.Go(func() { failures[i] = s.Close(ctx) })
 	}
-	return nil
+	closing.Wait()
+	return errors.Join(failures...)
 }

@@ -205,9 +205,14 @@ func (s *Session) guard() {
 
 // lose ends the session as lost. Only the first end counts.
 func (s *Session) lose(cause error) {
-	loss := fmt.Errorf("%w: lease %x: %w", ErrLost, s.lease, cause)
+	loss := s.loss(cause)
 	s.end(loss)
 	if context.Cause(s.ctx) == loss { //nolint:errorlint // whether it is this very one
 		s.logger.Error("session lost", "error", loss)
 	}
+}
+
+// loss is the session's error if it is lost.
+func (s *Session) loss(cause error) error {
+	return fmt.Errorf("%w: lease %x: %w", ErrLost, s.lease, cause)
 }

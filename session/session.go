@@ -153,14 +153,17 @@ func (s *Session) Renew(ctx context.Context) error {
 // later Close tries again. Without a deadline of its own ctx ends after 10 s; if it
 // is over already, etcd still gets a quarter of a second to answer. Concurrent and
 // repeated calls are fine.
-func (s *Session) Close(ctx context.Context) error {
+func (s *Session) Close(ctx context.Context) error { return s.close(ctx, ErrClosed) }
+
+// close is Close with the error that the session ends with, which is ErrClosed or wraps errReplaced.
+func (s *Session) close(ctx context.Context, cause error) error {
 	needContext(ctx)
 	ctx, stop := bounded(ctx)
 	defer stop()
 	ctx, cancel := request.Grace(ctx)
 	defer cancel()
-	s.Abandon()
-	if errors.Is(context.Cause(s.ctx), ErrLost) {
+	s.abandon(cause)
+	if err := context.Cause(s.ctx); errors.Is(err, ErrLost) && !errors.Is(err, errReplaced) {
 		return nil
 	}
 	var revoked bool
@@ -183,10 +186,12 @@ func (s *Session) Close(ctx context.Context) error {
 
 // Abandon ends the session as Close does, but leaves the lease: the server drops it, and every key bound to it, after its
 // TTL. So a holder that is being told has that time to stop. No request is made.
-func (s *Session) Abandon() {
+func (s *Session) Abandon() { s.abandon(ErrClosed) }
+
+func (s *Session) abandon(cause error) {
 	_ = s.Err() // a loss that has not been noticed yet stays a loss
 	s.mu.Lock() // no goroutine is started after this
-	s.end(ErrClosed)
+	s.end(cause)
 	s.mu.Unlock()
 	s.running.Wait()
 	s.link.Wait()

@@ -2,8 +2,9 @@ package link
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -19,13 +20,30 @@ const (
 	// Doubts that cannot be ended are looked at again after shortPause, later ones after up to longPause.
 	shortPause = time.Second
 	longPause  = 8 * time.Second
+
+	// A session with spentLimit doubts that cannot be ended is Spent. With fullLimit it refuses further calls.
+	spentLimit = 1024
+	fullLimit  = 4 * spentLimit
 )
 
 // doubt is a name whose key may exist, or may yet be created.
 type doubt struct {
-	key     string
-	free    func()
-	uncount func() // it does not count as abandoned from now on
+	key  string
+	free func()
+
+	// lasting says that the user lacks the permission to end it. It does not count as abandoned, but as lasting.
+	lasting bool
+}
+
+// Spent reports whether the session has so many doubts that cannot be ended that another one should take its place.
+// They take memory until it ends. Safe for concurrent use.
+func (l *Link) Spent() bool { return l.lasting.Load() >= spentLimit }
+
+// Spending returns what a session is told that is [Link.Spent]: which keys the user would have to be allowed to write.
+func (l *Link) Spending() error {
+	folder, _ := l.deniedFolder.Load().(string)
+	return fmt.Errorf("%d calls were given up whose requests may yet create keys, as the user must not write keys that begin with %q",
+		l.lasting.Load(), folder)
 }
 
 // Doubt takes care of a key that a request may have created that was not answered, or may yet create. In
@@ -41,11 +59,7 @@ func (e *Epoch) Doubt(key string, free func()) {
 	}
 	l.count(1)
 	l.use(-1)
-	again := func() {
-		l.setAside(-1)
-		free()
-	}
-	e.doubts = append(e.doubts, doubt{key, again, sync.OnceFunc(func() { l.countAbandoned(-1) })})
+	e.doubts = append(e.doubts, doubt{key: key, free: free})
 	if e.resolving {
 		e.wakeUp()
 	} else {
@@ -108,10 +122,31 @@ func (e *Epoch) report(left []doubt, err error) {
 		e.link.refuse(e, err)
 		return
 	}
-	for _, d := range left {
-		d.uncount()
+	for i := range left {
+		e.setLasting(&left[i])
 	}
 	e.link.refuse(e, nil)
+}
+
+// setLasting counts d as lasting instead of abandoned.
+func (e *Epoch) setLasting(d *doubt) {
+	if !d.lasting {
+		d.lasting = true
+		e.link.countAbandoned(-1)
+		e.link.deniedFolder.Store(e.key[:strings.LastIndex(e.key, "/")+1])
+		e.link.lasting.Add(1)
+	}
+}
+
+// ended frees the name of a doubt that has ended.
+func (e *Epoch) ended(d doubt) {
+	if d.lasting {
+		e.link.lasting.Add(-1)
+	} else {
+		e.link.countAbandoned(-1)
+	}
+	e.link.setAside(-1)
+	d.free()
 }
 
 // wait lasts for pause, or less if another doubt arises or a call waits, but about a second at least. It returns the
@@ -140,10 +175,7 @@ func (e *Epoch) end(ctx context.Context, doubts []doubt) (left []doubt, err erro
 		}
 		return doubts, err
 	}
-	return e.remove(ctx, doubts, e.revision.Load(), func(d doubt) {
-		d.uncount()
-		d.free()
-	})
+	return e.remove(ctx, doubts, e.revision.Load(), e.ended)
 }
 
 // look removes the keys of doubts that exist. It writes only if there are any. What fails is done at the next look.

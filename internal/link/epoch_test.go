@@ -269,6 +269,26 @@ func TestNamesWithoutAnEpochAreObservedTogether(t *testing.T) {
 	})
 }
 
+// A session cannot be replaced by itself. It says what to do instead of taking more and more memory.
+func TestASessionFullOfDoubtsRefusesCallsAndNamesTheMissingPermission(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *line) {
+		f.Decide = deniedEpoch(rpctypes.ErrPermissionDenied)
+		s := open(t, f)
+		doubts := 0
+		for ; s.Link().Admit(context.Background()) == nil; doubts++ {
+			s.Link().Epoch(epochKey).Doubt(fmt.Sprint("key", doubts), func() { t.Error("confirmed what cannot be known") })
+			require.False(t, doubts < 1024 && s.Link().Spent())
+			require.False(t, doubts > 1024+link.AbandonedLimit && !s.Link().Spent())
+		}
+		require.InDelta(t, 4096, doubts, link.AbandonedLimit)
+		err := s.Link().Admit(context.Background())
+		require.ErrorContains(t, err, `calls were given up`)
+		require.ErrorContains(t, err, `must not write keys that begin with "!/"`)
+		require.ErrorContains(t, err, "use a Keeper")
+		require.False(t, request.Doubtful(err))
+	})
+}
+
 // Etcd may be short of space, or corrupt, for hours.
 func TestARefusedEpochIsTriedAgainSeldomAndCallsAreRefusedMeanwhile(t *testing.T) {
 	for name, refusal := range map[string]error{"no space": rpctypes.ErrNoSpace, "corrupt": rpctypes.ErrCorrupt} {

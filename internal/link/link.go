@@ -11,12 +11,15 @@
 //  5. Calls that have given up do not pile up: while 128 or more have left a request, a removal or a
 //     doubt that is not over, Admit lets no other call begin. If etcd refuses what would end the doubts, Admit
 //     returns that refusal.
+//  6. Doubts that cannot be ended, for want of a permission, are limited: a Keeper replaces a session with 1024
+//     of them, and with 4096 Admit lets no other call begin.
 package link
 
 import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -75,6 +78,9 @@ type Link struct {
 	gatherings map[string]*gathering // the last one of each key, until it is answered
 	kept       map[string]*Watch     // by name: unused at the moment
 	keeps      bool                  // a watch keeps their stream open
+
+	lasting      atomic.Int64 // doubts that cannot be ended
+	deniedFolder atomic.Value // of the epoch of one of them, a string
 }
 
 // New returns the link of a session that has just been created.

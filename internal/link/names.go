@@ -63,7 +63,7 @@ func (l *Link) Free(prefix string, n int) {
 // Admit waits while 128 or more requests, deletions and doubts that callers have given up are unfinished. It
 // comes before a request that creates a key. Calls that give up and are made again, faster than
 // etcd answers, would otherwise leave more and more for etcd to do. The error says that ctx or the session
-// has ended, or why etcd refuses to end the doubts; nothing has been sent. If that refusal is
+// has ended, or why the doubts cannot be ended; nothing has been sent. If that refusal is
 // more than a second old, Admit waits for another attempt.
 func (l *Link) Admit(ctx context.Context) error {
 	for {
@@ -71,6 +71,8 @@ func (l *Link) Admit(ctx context.Context) error {
 		room, refusal := l.room, l.refusal
 		l.mu.Unlock()
 		switch {
+		case l.lasting.Load() >= fullLimit:
+			return request.Unsent(fmt.Errorf("%w: grant that and use a new session, or use a Keeper", l.Spending()))
 		case room == nil:
 			return nil
 		case refusal == nil || l.ctx.Err() != nil:
