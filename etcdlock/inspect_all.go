@@ -1,12 +1,15 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/follow"
 )
 
 // InspectAll yields the queue of every lock of the namespace that has a holder, a waiter or the size of a semaphore.
@@ -26,10 +29,10 @@ func InspectAll(ctx context.Context, client *clientv3.Client, opts ...Option) it
 	return func(yield func(Queue, error) bool) {
 		r, _, err := rootOf(opts)
 		if err == nil {
-			_, err = r.walk(ctx, client, func(prefix string, kvs []*mvccpb.KeyValue) bool {
+			err = r.explain(client, r.walk(ctx, client, func(prefix string, kvs []*mvccpb.KeyValue) bool {
 				q, exists := r.queue(prefix, kvs)
 				return !exists || yield(q, nil)
-			})
+			}))
 		}
 		if err != nil {
 			yield(Queue{}, failed("inspect-all", r.prefix, err))
@@ -37,33 +40,28 @@ func InspectAll(ctx context.Context, client *clientv3.Client, opts ...Option) it
 	}
 }
 
-// walk calls yield for every queue, as long as that returns true, and returns the revision of the first page.
-func (r root) walk(ctx context.Context, client *clientv3.Client, yield func(prefix string, kvs []*mvccpb.KeyValue) bool) (first int64, err error) {
-	w := walk{root: r, yield: yield}
-	for next, at := r.start(), int64(0); ; {
-		page, err := r.page(ctx, client, next, at)
-		if at > 0 && pastRevision(err) {
+// walk calls yield for every queue, as long as that returns true.
+func (r root) walk(ctx context.Context, client *clientv3.Client, yield func(prefix string, kvs []*mvccpb.KeyValue) bool) error {
+	w, all := walk{root: r, yield: yield}, r.keys(client, 0)
+	for next, at := all.First, int64(0); ; {
+		page, err := all.Page(ctx, next, at)
+		if at > 0 && follow.PastRevision(err) {
 			next, at = w.restart(next), 0
 			continue
 		}
 		if err != nil {
-			return 0, err
+			return err
 		}
-		if at == 0 {
-			at = page.Header.Revision
-		}
-		if first == 0 {
-			first = at
-		}
+		at = cmp.Or(at, page.Header.Revision)
 		for _, kv := range page.Kvs {
 			next = string(kv.Key) + "\x00"
 			if !w.add(kv) {
-				return first, nil
+				return nil
 			}
 		}
 		if !page.More {
 			w.close(func(part) bool { return true })
-			return first, nil
+			return nil
 		}
 	}
 }

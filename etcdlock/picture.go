@@ -41,18 +41,13 @@ func newPicture(r root) *picture {
 	}
 }
 
-// apply takes in events that are later than revision at, and returns the revision of the last.
-func (p *picture) apply(events []*clientv3.Event, at int64) (last int64) {
+// Apply implements [follow.Sink].
+func (p *picture) Apply(events []*clientv3.Event) {
 	defer p.notify()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last = at
 	for _, event := range events {
 		prefix, ok := p.root.queueAt(string(event.Kv.Key))
-		if event.Kv.ModRevision <= at {
-			continue
-		}
-		last = event.Kv.ModRevision
 		if !ok {
 			continue
 		}
@@ -63,29 +58,30 @@ func (p *picture) apply(events []*clientv3.Event, at int64) (last int64) {
 		}
 		p.mark(prefix)
 	}
-	return last
 }
 
-// replace takes in what was read, and reports whether that is something else.
-func (p *picture) replace(queues map[string]keys) (changed bool) {
+// Replace implements [follow.Sink].
+func (p *picture) Replace(kvs []*mvccpb.KeyValue) {
+	queues := make(map[string]keys)
+	for _, kv := range kvs {
+		if prefix, ok := p.root.queueAt(string(kv.Key)); ok {
+			put(queues, prefix, kv)
+		}
+	}
 	defer p.notify()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old := p.queues
-	p.queues = queues
 	for _, prefix := range slices.Sorted(maps.Keys(queues)) {
-		if !maps.EqualFunc(old[prefix], queues[prefix], sameKey) {
+		if !maps.EqualFunc(p.queues[prefix], queues[prefix], sameKey) {
 			p.mark(prefix)
-			changed = true
 		}
 	}
-	for prefix := range old {
+	for prefix := range p.queues {
 		if queues[prefix] == nil {
 			p.mark(prefix)
-			changed = true
 		}
 	}
-	return changed
+	p.queues = queues
 }
 
 func sameKey(a, b *mvccpb.KeyValue) bool {
@@ -99,7 +95,8 @@ func (p *picture) mark(prefix string) {
 	}
 }
 
-func (p *picture) fail(err error) {
+// Fail implements [follow.Sink].
+func (p *picture) Fail(err error) {
 	defer p.notify()
 	p.mu.Lock()
 	defer p.mu.Unlock()

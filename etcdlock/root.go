@@ -1,27 +1,23 @@
 package etcdlock
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/internal/follow"
 	"github.com/etcdlock/locks/internal/request"
-	"github.com/etcdlock/locks/session"
 )
 
-const (
-	// pageSize is how many keys of a root are read in a request.
-	pageSize = 500
-
-	// noNamespace stands for one that was not given. It is not valid.
-	noNamespace = "\xff"
-)
+// noNamespace stands for one that was not given. It is not valid.
+const noNamespace = "\xff"
 
 // root is where the queues of all names are in etcd.
 type root struct {
@@ -45,23 +41,10 @@ func rootOf(opts []Option) (root, options, error) {
 	return root{o.namespace + "/", o.raw}, o, nil
 }
 
-// start is the first key that can be below the root.
-func (r root) start() string {
-	if r.prefix == "" {
-		return "\x00" // etcd has no empty key
-	}
-	return r.prefix
-}
-
-func (r root) end() string { return clientv3.GetPrefixRangeEnd(r.prefix) }
-
-// page reads keys from first on, at a revision; 0 is the newest.
-func (r root) page(ctx context.Context, client *clientv3.Client, first string, at int64) (page *clientv3.GetResponse, err error) {
-	err = session.Retry(ctx, func(ctx context.Context) (err error) {
-		page, err = client.Get(ctx, first, clientv3.WithRange(r.end()), clientv3.WithRev(at), clientv3.WithLimit(pageSize))
-		return err
-	})
-	return page, r.explain(client, err)
+// keys are those below the root.
+func (r root) keys(client *clientv3.Client, recheck time.Duration) follow.Range {
+	first := cmp.Or(r.prefix, "\x00") // etcd has no empty key
+	return follow.Range{Client: client, First: first, End: clientv3.GetPrefixRangeEnd(r.prefix), Recheck: recheck}
 }
 
 func (r root) explain(client *clientv3.Client, err error) error {
@@ -69,11 +52,6 @@ func (r root) explain(client *clientv3.Client, err error) error {
 		return fmt.Errorf("%w: the client's user must not read all keys that begin with %q", err, r.prefix)
 	}
 	return request.Explain(client, err)
-}
-
-// pastRevision reports whether etcd cannot read at a revision any more: it was compacted, or etcd went back.
-func pastRevision(err error) bool {
-	return request.IsAnswer(err, rpctypes.ErrCompacted) || request.IsAnswer(err, rpctypes.ErrFutureRev)
 }
 
 // queueAt returns the prefix of the queue that a key belongs to, with the slash at its end. ok is false if it is in none:

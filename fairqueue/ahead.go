@@ -2,7 +2,6 @@ package fairqueue
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -32,7 +31,7 @@ func (p *part) ahead(ctx context.Context) (owner Entry, ahead int, ok bool) {
 	if err != nil || answer.More {
 		return Entry{}, 0, false
 	}
-	entries := slices.SortedFunc(maps.Values(p.queue.state(answer.Kvs)), byRevision)
+	entries := sorted(p.queue.state(answer.Kvs))
 	if ahead = slices.IndexFunc(entries, func(e Entry) bool { return e.Revision >= p.me.revision }); ahead < 0 {
 		ahead = len(entries)
 	}

@@ -2,13 +2,10 @@ package fairqueue
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -28,22 +25,17 @@ func (q *Queue) client(ctx context.Context) (*clientv3.Client, error) {
 	return s.Client(), nil
 }
 
-// list reads the whole queue, at one revision.
-func (q *Queue) list(ctx context.Context, client *clientv3.Client) (map[string]Entry, int64, error) {
-	kvs, at, err := q.read(ctx, client)
-	return q.state(kvs), at, err
-}
-
-func (q *Queue) read(ctx context.Context, client *clientv3.Client, options ...clientv3.OpOption) (kvs []*mvccpb.KeyValue, at int64, err error) {
+// read reads the whole queue.
+func (q *Queue) read(ctx context.Context, client *clientv3.Client) (kvs []*mvccpb.KeyValue, err error) {
 	all := q.space.all()
 	err = session.Retry(ctx, func(ctx context.Context) error {
-		answer, err := client.Get(ctx, all.first, append(options, clientv3.WithRange(all.end))...)
+		answer, err := client.Get(ctx, all.first, clientv3.WithRange(all.end))
 		if err == nil {
-			kvs, at = answer.Kvs, answer.Header.Revision
+			kvs = answer.Kvs
 		}
 		return err
 	})
-	return kvs, at, request.Explain(client, err)
+	return kvs, err
 }
 
 func (q *Queue) state(kvs []*mvccpb.KeyValue) map[string]Entry {
@@ -64,7 +56,7 @@ func Parse(prefix string, kvs []*mvccpb.KeyValue) (entries []Entry, size int64) 
 
 func (q *Queue) parse(kvs []*mvccpb.KeyValue) (entries []Entry, size int64) {
 	size = q.space.sizeIn(entriesOf(kvs))
-	entries = slices.SortedFunc(maps.Values(q.state(kvs)), byRevision)
+	entries = sorted(q.state(kvs))
 	for i := range owning(entries, size) {
 		entries[i].Owns = true
 	}

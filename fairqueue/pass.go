@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -209,7 +208,7 @@ func (p *part) behind(ctx context.Context) (own Entry, entries []Entry, here boo
 		all := p.queue.space.all()
 		answer, err := p.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end))
 		if err == nil {
-			entries = slices.SortedFunc(maps.Values(p.queue.state(answer.Kvs)), byRevision)
+			entries = sorted(p.queue.state(answer.Kvs))
 		}
 		return err
 	})

@@ -73,7 +73,7 @@ func (q *Queue) Entries(ctx context.Context) (entries []Entry, size int64, err e
 	if err != nil {
 		return nil, 0, q.failed(err)
 	}
-	kvs, _, err := q.read(ctx, client)
+	kvs, err := q.read(ctx, client)
 	if err != nil {
 		return nil, 0, q.failed(err)
 	}

@@ -37,7 +37,7 @@ func (t *Ticket) takeSlot(ctx context.Context) error {
 		case !errors.Is(err, ErrBusy):
 			return fmt.Errorf("slot: %w", err)
 		}
-		request.Sleep(ctx, p.session.Context(), backOff(failures)/4)
+		request.Sleep(ctx, p.session.Context(), request.BackOff(failures)/4)
 	}
 }
 

@@ -19,9 +19,6 @@ const (
 	// thousands come at once the last waits for a while.
 	firstCreation = 5 * time.Second
 	longCreation  = 20 * time.Second
-
-	firstPause = 10 * time.Millisecond
-	longPause  = time.Second
 )
 
 // blocker is what a waiter waits for the end of.
@@ -96,7 +93,7 @@ func (w *watcher) await(ctx context.Context, b blocker, seen int64) (wakeup, err
 	if denies(err) {
 		return wakeup{}, err
 	}
-	request.Sleep(ctx, w.session.Context(), backOff(w.failures))
+	request.Sleep(ctx, w.session.Context(), request.BackOff(w.failures))
 	w.failures++
 	return wakeup{revision: seen}, nil
 }
@@ -180,11 +177,6 @@ func (b blocker) endIn(response clientv3.WatchResponse) (up wakeup, last bool) {
 func (w *watcher) switchStream() { w.session.Link().LeaveStream(w.stream) }
 
 var errEnded = errors.New("the watch ended")
-
-// backOff is the pause after so many failures.
-func backOff(failures int) time.Duration {
-	return request.Jitter(min(firstPause<<min(failures, 10), longPause))
-}
 
 // denies reports whether etcd is not going to answer otherwise.
 func denies(err error) bool {

@@ -107,6 +107,11 @@ func Jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d)
 }
 
+// BackOff is the pause after so many failures in a row.
+func BackOff(failures int) time.Duration {
+	return Jitter(min(FirstPause<<min(failures, 10), LongPause))
+}
+
 // Grace returns a context for cleaning up on behalf of a caller: it lasts as
 // long as ctx, but for a quarter of a second from now even if ctx is over.
 // Cleaning up on the context that was just cancelled would achieve nothing. It has no deadline. Its cause is that of

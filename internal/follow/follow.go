@@ -1,0 +1,289 @@
+// Package follow keeps a copy of the keys of a range up to date.
+//
+// Invariants:
+//
+//  1. A [Sink] gets all keys as they were at one revision, and then every change, in the order of revisions, each once.
+//  2. If changes cannot be had, since they were compacted or etcd has gone back to an earlier revision, the sink gets
+//     all keys again, unless they are the same.
+//  3. No single event is needed: about every [Range.Recheck] the copy is compared with etcd.
+package follow
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/link"
+	"github.com/etcdlock/locks/internal/request"
+)
+
+const (
+	// pageSize is how many keys are read in a request.
+	pageSize = 500
+
+	// creationLimit bounds the wait until etcd confirms a watch.
+	creationLimit = 5 * time.Second
+
+	// deliveryLimit bounds the wait for what is missing. A watch that begins in the past takes about 100 ms.
+	deliveryLimit = 3 * time.Second
+)
+
+// Range is what is followed: the keys from First to just before End.
+type Range struct {
+	Client     *clientv3.Client
+	First, End string
+
+	// Recheck is how often the keys are read, without their values, give or take half.
+	Recheck time.Duration
+}
+
+// Sink gets what is known of a range. Its methods are called in the goroutine of [Range.Follow], which waits for them.
+type Sink interface {
+	// Replace gets all keys.
+	Replace(kvs []*mvccpb.KeyValue)
+	// Apply gets all changes of one revision.
+	Apply(events []*clientv3.Event)
+	// Fail gets an answer of etcd that will not change by itself, such as permission denied. Attempts go on. After
+	// [request.ErrClientClosed] nothing follows.
+	Fail(err error)
+}
+
+// Page reads up to 500 of the keys at or after next. Revision 0 is the newest.
+func (r Range) Page(ctx context.Context, next string, revision int64, options ...clientv3.OpOption) (page *clientv3.GetResponse, err error) {
+	options = append(options, clientv3.WithRange(r.End), clientv3.WithRev(revision), clientv3.WithLimit(pageSize))
+	err = request.Do(ctx, ctx, func(ctx context.Context) (err error) {
+		page, err = r.Client.Get(ctx, next, options...)
+		return err
+	})
+	return page, err
+}
+
+// PastRevision reports whether etcd cannot read at a revision any more: it was compacted, or etcd went back.
+func PastRevision(err error) bool {
+	return request.IsAnswer(err, rpctypes.ErrCompacted) || request.IsAnswer(err, rpctypes.ErrFutureRev)
+}
+
+// Follow tells sink of the keys of r until ctx ends or the client is closed. Trouble that may pass is not reported. It
+// costs a read of all keys, another one without values about every Recheck, and one watch of all, on the stream that
+// the sessions of the client use.
+func (r Range) Follow(ctx context.Context, sink Sink) {
+	f := &follower{Range: r, sink: sink}
+	for failures := 0; ctx.Err() == nil; {
+		err := f.follow(ctx)
+		if err == nil {
+			failures = 0
+			continue
+		}
+		if closed := request.CheckClient(r.Client); closed != nil {
+			sink.Fail(closed)
+			return
+		}
+		if ctx.Err() == nil && request.Refused(err) {
+			sink.Fail(err)
+		}
+		request.Sleep(ctx, ctx, request.BackOff(failures))
+		failures++
+	}
+}
+
+// version tells a key from an earlier one of its name, and a value from an earlier one.
+type version struct{ created, modified int64 }
+
+type follower struct {
+	Range
+	sink Sink
+
+	versions map[string]version // that the sink knows
+	at       int64              // revision of that; 0: everything is to be read
+	refused  bool               // the last watch was
+	missing  time.Time          // since when events are missing; zero: none is
+
+	// expected is what was read at a later revision than at, while events arrived: what is known has to be the same
+	// when the first event after that arrives.
+	expected   map[string]version
+	expectedAt int64
+}
+
+var errEnded = errors.New("the watch ended")
+
+// follow goes on with one watch until it has to be replaced.
+func (f *follower) follow(ctx context.Context) error {
+	if f.at == 0 {
+		if err := f.load(ctx); err != nil {
+			return err
+		}
+	}
+	streams := link.StreamsOf(f.Client)
+	watch, err := streams.Open(ctx, f.Client, creationLimit, f.First, clientv3.WithRange(f.End), clientv3.WithRev(f.at+1))
+	if err != nil {
+		return f.ended(err)
+	}
+	defer watch.Stop()
+	f.refused, f.expected = false, nil
+	recheck := time.NewTimer(f.nextRecheck())
+	defer recheck.Stop()
+	for silent, complete := true, true; ; {
+		select {
+		case response, ok := <-watch.Events:
+			if err := response.Err(); !ok || err != nil {
+				return f.ended(cmp.Or(err, errEnded))
+			}
+			silent = silent && len(response.Events) == 0
+			complete = f.apply(ctx, response.Events)
+		case <-watch.Ended: // its stream was left
+			return errEnded
+		case <-recheck.C:
+			if complete, err = f.compare(ctx, silent); err != nil {
+				return err
+			}
+			recheck.Reset(f.nextRecheck())
+			silent = true
+		}
+		if !complete {
+			streams.LeaveStream(watch.Stream)
+			return f.checkHistory(ctx)
+		}
+	}
+}
+
+func (f *follower) nextRecheck() time.Duration {
+	if f.missing.IsZero() {
+		return request.Jitter(f.Recheck)
+	}
+	return request.Jitter(min(f.Recheck, deliveryLimit/3))
+}
+
+// ended is about the error of a watch. After a compaction everything is read again. A refusal counts the second time,
+// since the stream may be at fault, and another one has been chosen.
+func (f *follower) ended(err error) error {
+	switch {
+	case request.IsAnswer(err, rpctypes.ErrCompacted):
+		f.at = 0
+		return nil
+	case !f.refused && !request.Passing(err):
+		f.refused = true
+		return errEnded
+	}
+	return err
+}
+
+// apply takes in events, and reports whether none was missing before. All events of a revision arrive together.
+func (f *follower) apply(ctx context.Context, events []*clientv3.Event) (complete bool) {
+	for len(events) > 0 && ctx.Err() == nil {
+		revision, end := events[0].Kv.ModRevision, 1
+		for end < len(events) && events[end].Kv.ModRevision == revision {
+			end++
+		}
+		if f.expected != nil && revision > f.expectedAt {
+			if !maps.Equal(f.expected, f.versions) {
+				return false
+			}
+			f.expected = nil
+		}
+		if revision > f.at {
+			f.at, f.missing = revision, time.Time{}
+			for _, event := range events[:end] {
+				if event.Type == clientv3.EventTypeDelete {
+					delete(f.versions, string(event.Kv.Key))
+				} else {
+					f.versions[string(event.Kv.Key)] = versionOf(event.Kv)
+				}
+			}
+			f.sink.Apply(events[:end])
+		}
+		events = events[end:]
+	}
+	return true
+}
+
+// compare reads the keys, and reports whether no event is missing. If events have arrived lately, others may be under
+// way, and the next one decides.
+func (f *follower) compare(ctx context.Context, silent bool) (complete bool, err error) {
+	kvs, at, err := f.read(ctx, 0, clientv3.WithKeysOnly())
+	if err != nil {
+		return false, err
+	}
+	now := versionsOf(kvs)
+	switch {
+	case at < f.at: // than which no answer of the quorum was older
+		return false, nil
+	case maps.Equal(now, f.versions):
+		f.expected, f.missing = nil, time.Time{}
+		return true, nil
+	case silent:
+		return false, nil
+	}
+	f.expected, f.expectedAt = now, at
+	return true, nil
+}
+
+// checkHistory finds out whether another watch can deliver what is missing. It cannot after a compaction, nor after a
+// restore of a backup, even if etcd has come further again: then everything is read again, and so it is if other watches
+// have not delivered it.
+func (f *follower) checkHistory(ctx context.Context) error {
+	if f.missing.IsZero() {
+		f.missing = time.Now()
+	}
+	if time.Since(f.missing) > deliveryLimit {
+		f.at = 0
+		return nil
+	}
+	kvs, _, err := f.read(ctx, f.at, clientv3.WithKeysOnly())
+	if PastRevision(err) || err == nil && !maps.Equal(versionsOf(kvs), f.versions) {
+		f.at = 0
+		return nil
+	}
+	return err
+}
+
+// load reads everything.
+func (f *follower) load(ctx context.Context) error {
+	kvs, at, err := f.read(ctx, 0)
+	if err != nil {
+		return err
+	}
+	versions := versionsOf(kvs)
+	if f.versions == nil || !maps.Equal(versions, f.versions) {
+		f.sink.Replace(kvs)
+	}
+	f.versions, f.at, f.missing = versions, at, time.Time{}
+	return nil
+}
+
+// read reads all keys at a revision, and returns that. If it is 0, the newest one, and compacted between the pages, the
+// reading begins again.
+func (f *follower) read(ctx context.Context, revision int64, options ...clientv3.OpOption) (kvs []*mvccpb.KeyValue, at int64, err error) {
+	next, at := f.First, revision
+	for {
+		page, err := f.Page(ctx, next, at, options...)
+		switch {
+		case PastRevision(err) && at > revision:
+			next, at, kvs = f.First, revision, nil
+			continue
+		case err != nil:
+			return nil, 0, err
+		case at == 0:
+			at = page.Header.Revision
+		}
+		if kvs = append(kvs, page.Kvs...); !page.More {
+			return kvs, at, nil
+		}
+		next = string(kvs[len(kvs)-1].Key) + "\x00"
+	}
+}
+
+func versionOf(kv *mvccpb.KeyValue) version { return version{kv.CreateRevision, kv.ModRevision} }
+
+func versionsOf(kvs []*mvccpb.KeyValue) map[string]version {
+	versions := make(map[string]version, len(kvs))
+	for _, kv := range kvs {
+		versions[string(kv.Key)] = versionOf(kv)
+	}
+	return versions
+}
