@@ -63,7 +63,7 @@ func JoinAll(ctx context.Context, source session.Source, places ...Place) (*Tick
 // at random for each call, and gets none of the others. Two tickets are served in the order in
 // which they joined only where they wait for the same place.
 func JoinAny(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
-	if err := check(places, n); err != nil {
+	if err := checkPlaces(places, n); err != nil {
 		return nil, err
 	}
 	joined := len(places)
@@ -93,7 +93,7 @@ func JoinAny(ctx context.Context, source session.Source, n int, places ...Place)
 // way, or returns [ErrBusy] if there are fewer: one read, which writes nothing, and one
 // transaction if there are enough. If others are faster, it leaves the queues and begins again. Errors are as for JoinAll.
 func TryAny(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
-	if err := check(places, n); err != nil {
+	if err := checkPlaces(places, n); err != nil {
 		return nil, err
 	}
 	t, err := withSession(ctx, source, func(s *session.Session) (*Ticket, error) { return try(ctx, s, places, n) })
@@ -121,8 +121,8 @@ func (p Place) newPart(s *session.Session, index int) *part {
 	return part
 }
 
-// check is for a ticket in n of the places.
-func check(places []Place, n int) error {
+// checkPlaces is for a ticket in n of the places.
+func checkPlaces(places []Place, n int) error {
 	if n < 1 || n > len(places) {
 		panic(fmt.Sprintf("fairqueue: %d of %d places", n, len(places)))
 	}

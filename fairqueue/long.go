@@ -83,8 +83,8 @@ func (a answer) endingAt(me entry) answer {
 }
 
 // blocker asks for the value that the owner had at its end.
-func (exclusive) blocker(p *part) blocker {
-	b := inOrder{}.blocker(p)
+func (exclusive) blocker(p *part, parts []*part) blocker {
+	b := inOrder{}.blocker(p, parts)
 	b.previous = p.length > joinLimit
 	return b
 }

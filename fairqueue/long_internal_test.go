@@ -214,7 +214,7 @@ func TestAWatchIsCompleteIfTheEndOfTheBlockerIsItsLastEvent(t *testing.T) {
 		{"the end, and a later ticket's", []*clientv3.Event{deleted(7), deleted(9)}, 7, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			n, last := inOrder{}.blocker(ticket).endIn(clientv3.WatchResponse{Events: test.events})
+			n, last := inOrder{}.blocker(ticket, nil).endIn(clientv3.WatchResponse{Events: test.events})
 			require.Equal(t, test.end, n.revision)
 			require.Equal(t, test.end > 0, n.ended)
 			require.Equal(t, test.last, last)

@@ -41,38 +41,16 @@ func (t *Ticket) lost(err error) error {
 }
 
 func (p *part) lost(ctx context.Context) error {
-	err := p.until(ctx, blocker{
+	there := p.present(p.me)
+	_, err := p.watcher().until(ctx, blocker{
 		span: span{first: p.me.key},
 		endedBy: func(e *clientv3.Event) bool {
 			return e.Type == clientv3.EventTypeDelete && e.Kv.ModRevision > p.me.revision
 		},
-		exists: func(ctx context.Context, minRevision int64) (bool, int64, error) {
-			return p.present(ctx, p.me, minRevision)
-		},
-	})
+		exists:  there,
+		recheck: there,
+	}, p.me.revision)
 	return cmp.Or(err, ErrGone)
-}
-
-// until blocks until b has ended, which existed at p's revision.
-func (p *part) until(ctx context.Context, b blocker) error {
-	w := &watcher{session: p.session, recheck: p.queue.options.recheck()}
-	for seen := p.me.revision; ; {
-		up, err := w.await(ctx, b, seen)
-		if err != nil || up.ended {
-			return err
-		}
-		exists, at, err := b.exists(ctx, up.revision)
-		if err != nil {
-			return err
-		}
-		if !exists {
-			if up.timedOut {
-				w.switchStream() // the watch has missed an event
-			}
-			return nil
-		}
-		seen = at
-	}
 }
 
 // Alone reads whether no other ticket is in the queue, for an exclusive ticket that has been
@@ -89,7 +67,7 @@ func (t *Ticket) Alone(ctx context.Context) (bool, error) {
 // 10 s.
 func (t *Ticket) Wanted(ctx context.Context) error {
 	p, gone := t.first(), false
-	err := p.until(ctx, blocker{
+	_, err := p.watcher().until(ctx, blocker{
 		span: p.queue.space.all(),
 		puts: true,
 		endedBy: func(e *clientv3.Event) bool {
@@ -100,14 +78,9 @@ func (t *Ticket) Wanted(ctx context.Context) error {
 			_, direct := p.queue.space.mode(string(e.Kv.Key))
 			return direct && e.IsCreate()
 		},
-		exists: func(ctx context.Context, minRevision int64) (bool, int64, error) {
-			alone, at, err := p.alone(ctx, minRevision)
-			if gone = errors.Is(err, ErrGone); gone {
-				err = nil
-			}
-			return alone, at, err
-		},
-	})
+		exists:  p.alone,
+		recheck: p.alone,
+	}, p.me.revision)
 	if err == nil && gone {
 		err = ErrGone
 	}

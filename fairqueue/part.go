@@ -37,12 +37,11 @@ type part struct {
 
 // state is what the last answer said. Only Wait, and the join before it, use it.
 type state struct {
-	verdict  verdict
-	nearest  entry // that blocks, if blocked
-	seen     int64 // revision of the answer
-	length   int64 // of the queue, about
-	rechecks int   // that found nothing changed
-	marked   bool  // as an owner, or tried to
+	verdict verdict
+	nearest entry // that blocks, if blocked
+	seen    int64 // revision of the answer
+	length  int64 // of the queue, about
+	marked  bool  // as an owner, or tried to
 }
 
 func (q *Queue) newPart(s *session.Session, m Mode, value string, number int64) *part {

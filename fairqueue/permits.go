@@ -178,20 +178,19 @@ func (s *permits) learn(p *part, snapshot permitSnapshot) error {
 
 func (s *permits) firstLook(ctx context.Context, p *part) error { return inOrder{}.firstLook(ctx, p) }
 
-func (s *permits) recheck(context.Context, *part, []*part, int64) (bool, error) { return false, nil }
-
 // blocker is a put or the deletion of the predecessor, or the deletion of any ticket ahead, or of the size.
-func (s *permits) blocker(p *part) blocker {
+func (s *permits) blocker(p *part, _ []*part) blocker {
 	nearest, ahead := p.nearest, s.ahead
+	unchanged := func(ctx context.Context, minRevision int64) (bool, int64, error) {
+		err := s.look(ctx, p, wakeup{revision: minRevision})
+		return err == nil && p.verdict == blocked && p.nearest == nearest && (s.ahead == nil) == (ahead == nil), p.seen, err
+	}
 	b := blocker{
 		span:    span{first: nearest.key},
 		puts:    true,
 		endedBy: func(e *clientv3.Event) bool { return e.Kv.ModRevision > nearest.revision },
-		exists: func(ctx context.Context, minRevision int64) (bool, int64, error) {
-			err := s.look(ctx, p, wakeup{revision: minRevision})
-			unchanged := err == nil && p.verdict == blocked && p.nearest == nearest && (s.ahead == nil) == (ahead == nil)
-			return unchanged, p.seen, err
-		},
+		exists:  unchanged,
+		recheck: unchanged,
 	}
 	if ahead != nil {
 		b.span, b.puts = p.queue.space.all(), false

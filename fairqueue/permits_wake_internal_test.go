@@ -63,7 +63,7 @@ func (c *crowd) tell(kind mvccpb.Event_EventType, key string) {
 		if t.verdict != blocked {
 			continue
 		}
-		o := t.strategy.blocker(t)
+		o := t.strategy.blocker(t, nil)
 		within := key == o.first || o.end != "" && key >= o.first && key < o.end
 		if within && (o.puts || kind == clientv3.EventTypeDelete) && o.endedBy(event) {
 			c.awake[me] = true

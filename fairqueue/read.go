@@ -79,14 +79,23 @@ func (l list) contains(e entry) bool {
 	return slices.Contains(l.entries, e)
 }
 
-// present reports whether e is there, as it was, at minRevision or later.
-func (p *part) present(ctx context.Context, e entry, minRevision int64) (there bool, at int64, err error) {
-	at, err = p.asOf(minRevision, func(local bool) (int64, error) {
-		lists, revision, err := read(ctx, p.session, clientv3.OpGet(e.key, p.mode.readOptions(local)...))
-		there = err == nil && lists[0].contains(e)
-		return revision, err
-	})
-	return there, at, err
+// present checks whether tickets are there, as they were.
+func (p *part) present(tickets ...entry) check {
+	return func(ctx context.Context, minRevision int64) (there bool, at int64, err error) {
+		at, err = p.asOf(minRevision, func(local bool) (int64, error) {
+			reads := make([]clientv3.Op, len(tickets))
+			for i, e := range tickets {
+				reads[i] = clientv3.OpGet(e.key, p.mode.readOptions(local)...)
+			}
+			lists, revision, err := read(ctx, p.session, reads...)
+			there = err == nil
+			for i, l := range lists {
+				there = there && l.contains(tickets[i])
+			}
+			return revision, err
+		})
+		return there, at, err
+	}
 }
 
 // asOf asks any member, however far behind it is, and the quorum if the answer is older than minRevision. Ask returns

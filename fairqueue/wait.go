@@ -13,10 +13,8 @@ type strategy interface {
 	look(ctx context.Context, p *part, since wakeup) error
 	// firstLook is look after a join whose answer did not say enough.
 	firstLook(ctx context.Context, p *part) error
-	// recheck reports whether nothing has changed for p, which is one of parts. It is cheaper than look.
-	recheck(ctx context.Context, p *part, parts []*part, minRevision int64) (unchanged bool, err error)
-	// blocker is what p has to wait for, according to the last answer.
-	blocker(p *part) blocker
+	// blocker is what p, which is one of parts, has to wait for, according to the last answer.
+	blocker(p *part, parts []*part) blocker
 	// granted is called when p has been granted, before Wait returns.
 	granted(ctx context.Context, p *part) error
 }
@@ -70,7 +68,7 @@ func (t *Ticket) wait(ctx context.Context) error {
 
 // wait waits until p, which is one of parts, is granted.
 func (p *part) wait(ctx context.Context, parts []*part) error {
-	w := &watcher{session: p.session, recheck: p.queue.options.recheck()}
+	w := p.watcher()
 	for {
 		switch p.verdict {
 		case granted:
@@ -78,25 +76,12 @@ func (p *part) wait(ctx context.Context, parts []*part) error {
 		case gone:
 			return ErrGone
 		case blocked:
-			nearest := p.nearest
-			up, err := w.await(ctx, p.strategy.blocker(p), p.seen)
+			up, err := w.until(ctx, p.strategy.blocker(p, parts), p.seen)
+			if err == nil {
+				err = p.strategy.look(ctx, p, up)
+			}
 			if err != nil {
 				return err
-			}
-			if !up.ended {
-				unchanged, err := p.strategy.recheck(ctx, p, parts, up.revision)
-				if err != nil {
-					return err
-				}
-				if unchanged {
-					continue
-				}
-			}
-			if err := p.strategy.look(ctx, p, up); err != nil {
-				return err
-			}
-			if up.timedOut && (p.nearest != nearest || p.verdict == granted) {
-				w.switchStream() // the watch has missed an event
 			}
 		default:
 			if err := p.strategy.firstLook(ctx, p); err != nil {
@@ -135,35 +120,25 @@ func (inOrder) firstLook(ctx context.Context, p *part) error {
 	return p.link().InTurn(ctx, func() error { return p.strategy.look(ctx, p, wakeup{revision: p.me.revision}) })
 }
 
-// recheck reads the keys of p and its blocker, and whether the other parts are there. A look, which
-// reads the whole queue, would cost too much: every waiter does it from time to time, and all do
-// when a stream of watches breaks.
-func (inOrder) recheck(ctx context.Context, p *part, parts []*part, minRevision int64) (unchanged bool, err error) {
-	options := p.mode.readOptions(true)
-	lists, at, err := read(ctx, p.session, clientv3.OpGet(p.me.key, options...), clientv3.OpGet(p.nearest.key, options...))
-	if err == nil && len(parts) > 1 {
-		err = confirm(ctx, parts) // without the others it is of no use
-	}
-	if err != nil || at < max(minRevision, p.me.revision) || !lists[0].contains(p.me) || !lists[1].contains(p.nearest) {
-		return false, err
-	}
-	p.seen = at
-	p.rechecks++
-	return true, nil
-}
-
-func (inOrder) blocker(p *part) blocker {
+// blocker is the predecessor. A recheck reads its key and p's own. A look, which reads the whole queue, would cost too
+// much: every waiter rechecks from time to time, and all do when a stream of watches breaks.
+func (inOrder) blocker(p *part, parts []*part) blocker {
 	nearest := p.nearest
 	return blocker{
 		span:   span{first: nearest.key},
 		puts:   p.mode == Shared,
-		length: p.length >> min(p.rechecks, 32), // it has not become longer ahead of p
+		length: p.length,
 		endedBy: func(e *clientv3.Event) bool {
 			// Not an earlier key of that name.
 			return e.Kv.ModRevision > nearest.revision && (e.Type == clientv3.EventTypeDelete || isMarked(e.Kv.Value))
 		},
-		exists: func(ctx context.Context, minRevision int64) (bool, int64, error) {
-			return p.present(ctx, nearest, minRevision)
+		exists: p.present(nearest),
+		recheck: func(ctx context.Context, minRevision int64) (exists bool, at int64, err error) {
+			exists, at, err = p.present(p.me, nearest)(ctx, minRevision)
+			if err == nil && exists && len(parts) > 1 {
+				err = confirm(ctx, parts) // without the others p is of no use
+			}
+			return exists, at, err
 		},
 	}
 }

@@ -27,9 +27,13 @@ type blocker struct {
 	puts     bool // whether puts matter as well as deletions
 	previous bool // whether endedBy needs the value before the event
 	endedBy  func(*clientv3.Event) bool
-	exists   func(ctx context.Context, minRevision int64) (exists bool, at int64, err error)
+	exists   check // asked once, when the watch has started
+	recheck  check // asked after a failure or a silence; it may ask more
 	length   int64 // of the queue, about, if it is long
 }
+
+// check reports whether a blocker exists, at minRevision or later.
+type check func(ctx context.Context, minRevision int64) (exists bool, at int64, err error)
 
 // patience is d, and more in a queue so long that rechecks would keep etcd busy.
 func (b blocker) patience(d time.Duration) time.Duration {
@@ -74,31 +78,44 @@ type watcher struct {
 	failures int   // in a row
 }
 
-// await blocks until there is a reason to look at the queue. The blocker existed at revision seen.
-// The reason is that it has ended, that the watch cannot go on, or that there was no event for too
-// long. An error means that there is no point in looking: ctx or the session is over, or etcd
-// refuses.
-func (w *watcher) await(ctx context.Context, b blocker, seen int64) (wakeup, error) {
-	up, err := w.watch(ctx, b, seen)
-	if ctx.Err() != nil {
-		return wakeup{}, ctx.Err()
-	}
-	if w.session.Err() != nil {
-		return wakeup{}, w.session.Err()
-	}
-	if err == nil {
-		w.failures = 0
-		return up, nil
-	}
-	if denies(err) {
-		return wakeup{}, err
-	}
-	request.Sleep(ctx, w.session.Context(), request.BackOff(w.failures))
-	w.failures++
-	return wakeup{revision: seen}, nil
+func (p *part) watcher() *watcher {
+	return &watcher{session: p.session, recheck: p.queue.options.recheck()}
 }
 
-// watch is await with one watch, whose failure is an error.
+// until blocks until b has ended, which existed at revision seen. An error means that there is no point in looking:
+// ctx or the session is over, or etcd refuses.
+func (w *watcher) until(ctx context.Context, b blocker, seen int64) (wakeup, error) {
+	for {
+		up, err := w.watch(ctx, b, seen)
+		switch {
+		case ctx.Err() != nil:
+			return wakeup{}, ctx.Err()
+		case w.session.Err() != nil:
+			return wakeup{}, w.session.Err()
+		case denies(err):
+			return wakeup{}, err
+		case err != nil:
+			request.Sleep(ctx, w.session.Context(), request.BackOff(w.failures))
+			w.failures++
+		case up.ended:
+			w.failures = 0
+			return up, nil
+		default:
+			w.failures = 0
+		}
+		exists, at, err := b.recheck(ctx, max(seen, up.revision))
+		if err != nil || !exists {
+			if err == nil && up.timedOut {
+				w.switchStream() // the watch has missed an event
+			}
+			return wakeup{revision: at}, err
+		}
+		seen = at
+		b.length /= 2 // it has not become longer ahead
+	}
+}
+
+// watch is until with one watch, whose failure is an error, and whose silence ends it.
 func (w *watcher) watch(ctx context.Context, b blocker, seen int64) (wakeup, error) {
 	limit := min(b.patience(firstCreation)<<min(w.failures, 4), longCreation)
 	for {
