@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -149,4 +150,22 @@ func findAgain(parts []*part, answer *clientv3.TxnResponse) error {
 		return fmt.Errorf("another program's key at %s", foreign)
 	}
 	return ErrGone
+}
+
+// chooseEpoch gives the parts, which one transaction creates, the epoch of the first queue where it
+// is not denied. One is enough: without its condition none of them is created.
+func chooseEpoch(parts []*part) {
+	var epoch *link.Epoch
+	for _, p := range parts {
+		keys := make([]string, len(p.queue.epochs))
+		for i, folder := range p.queue.epochs {
+			keys[i] = folder + strconv.FormatInt(int64(p.session.Lease()), 16)
+		}
+		if epoch = p.link().Epoch(keys...); epoch.Checked() {
+			break
+		}
+	}
+	for _, p := range parts {
+		p.epoch = epoch
+	}
 }

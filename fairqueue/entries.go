@@ -1,13 +1,50 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
 )
+
+// Entry is a ticket as others see it.
+type Entry struct {
+	Key      string
+	Revision int64 // create revision: the place in line, and the fencing token
+	Mode     Mode
+	Owns     bool             // set by Entries
+	Foreign  bool             // whether another program has put it there: its name is none that this package gives
+	Lease    clientv3.LeaseID // 0: the key stays until it is removed
+	Owner    Owner            // zero if the ticket is of another kind than ours, or a candidate
+	Value    []byte           // for a candidate the caller's own
+	Priority int              // of a candidate
+	Weight   int64            // of a ticket for permits
+
+	version int64 // revision at which the value was written
+}
+
+func (e Entry) ticket() entry { return entry{key: e.Key, revision: e.Revision} }
+
+// Entries lists the tickets in order, and returns the size of the semaphore, 0 if it is none, as of
+// one moment: one linearizable read of the whole queue. It needs no session if the source is a
+// Session or a Keeper; then it is tried again until ctx ends.
+//
+// After a reduction of a semaphore it counts as owning what fits into the new size: a permit that was granted
+// before is still held, but in etcd it looks like one that is waited for.
+func (q *Queue) Entries(ctx context.Context) (entries []Entry, size int64, err error) {
+	client, err := q.client(ctx)
+	if err == nil {
+		var kvs []*mvccpb.KeyValue
+		kvs, err = q.read(ctx, client, session.Retry)
+		entries, size = q.parse(kvs)
+	}
+	return entries, size, q.failed(err)
+}
 
 // client is the one to make requests with that need no session.
 func (q *Queue) client(ctx context.Context) (*clientv3.Client, error) {
@@ -25,13 +62,12 @@ func (q *Queue) client(ctx context.Context) (*clientv3.Client, error) {
 	return s.Client(), nil
 }
 
-// read reads the whole queue.
-func (q *Queue) read(ctx context.Context, client *clientv3.Client) (kvs []*mvccpb.KeyValue, err error) {
-	all := q.space.all()
-	err = session.Retry(ctx, func(ctx context.Context) error {
-		answer, err := client.Get(ctx, all.first, clientv3.WithRange(all.end))
+// read reads the whole queue. Retry is [session.Retry] or [link.Link.Call].
+func (q *Queue) read(ctx context.Context, client *clientv3.Client, retry func(context.Context, func(context.Context) error) error) (kvs []*mvccpb.KeyValue, err error) {
+	err = retry(ctx, func(ctx context.Context) error {
+		answer, err := client.Do(ctx, q.space.all().get())
 		if err == nil {
-			kvs = answer.Kvs
+			kvs = answer.Get().Kvs
 		}
 		return err
 	})
@@ -80,3 +116,26 @@ func (q *Queue) entry(kv *mvccpb.KeyValue) (Entry, bool) {
 	}
 	return e, ok
 }
+
+// owning returns how many of the entries, which are in order, own. The size is that of a semaphore, or 0.
+func owning(entries []Entry, size int64) (n int) {
+	left := size
+	for i, e := range entries {
+		if size > 0 && e.Mode == permit {
+			if left -= max(e.Weight, 1); left < 0 {
+				break
+			}
+		} else if first := entries[0]; i > 0 && (e.Mode != Shared || first.Mode != Shared && !isMarked(first.Value)) {
+			break
+		}
+		n++
+		if size > 0 && e.Mode != permit {
+			break // takes all there is
+		}
+	}
+	return n
+}
+
+func sorted(state map[string]Entry) []Entry { return slices.SortedFunc(maps.Values(state), byRevision) }
+
+func byRevision(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) }

@@ -1,11 +1,9 @@
 package fairqueue
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"maps"
-	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -79,7 +77,3 @@ func (f *follower) Apply(events []*clientv3.Event) {
 }
 
 func (f *follower) Fail(err error) { f.report(nil, f.queue.failed(err)) }
-
-func sorted(state map[string]Entry) []Entry { return slices.SortedFunc(maps.Values(state), byRevision) }
-
-func byRevision(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) }

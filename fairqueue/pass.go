@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,22 +81,20 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 	for {
 		own, behind, here, err := p.behind(ctx)
 		switch {
-		case err != nil && unsure != nil:
-			p.abandon()
-			return err
-		case err != nil:
-			return err
-		case !here && unsure != nil && !anyOf(over, behind):
+		case err == nil && here:
+		case err == nil && unsure != nil && !slices.ContainsFunc(over, func(e Entry) bool { return indexOf(behind, e.ticket()) >= 0 }):
 			p.passed() // that attempt had been applied, or it comes to the same
 			return nil
-		case !here:
+		case err == nil:
 			return ErrGone
+		case unsure != nil:
+			p.abandon()
+			return err
+		default:
+			return err
 		}
 		index, err := p.pick(ctx, behind, func(behind []Entry) int { return chosen(own, behind) })
-		if err == nil {
-			err = ctx.Err() // nothing sent, nothing in doubt
-		}
-		if err != nil {
+		if err = cmp.Or(err, ctx.Err()); err != nil { // nothing sent, nothing in doubt
 			return err
 		}
 		if request.IsAnswer(unsure, rpctypes.ErrNoSpace) {
@@ -105,32 +104,9 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 			}
 			mark = false
 		}
-		unsure = nil // what was sent had been refused in the end, and those guards never hold again
-		over = behind[:index]
-		conditions := []clientv3.Cmp{p.guard(), guardOf(behind[index])}
-		writes := []clientv3.Op{clientv3.OpDelete(p.me.key)}
-		for _, e := range over {
-			if !p.ours(e) {
-				return fmt.Errorf("%w: %s", ErrForeign, e.Key)
-			}
-			conditions = append(conditions, guardOf(e))
-			writes = append(writes, clientv3.OpDelete(e.Key))
-		}
-		if mark && p.ours(behind[index]) {
-			writes = append(writes, clientv3.OpPut(behind[index].Key, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease()))
-		}
-		if len(conditions) > maxOperations {
-			return &TooManyError{Places: len(conditions), Limit: maxOperations}
-		}
 		var done bool
-		err = p.link().Call(ctx, func(ctx context.Context) error {
-			answer, err := p.session.Client().Txn(ctx).If(conditions...).Then(writes...).Commit()
-			if request.Doubtful(err) && (unsure == nil || request.IsAnswer(unsure, rpctypes.ErrNoSpace)) {
-				unsure = err
-			}
-			done = err == nil && answer.Succeeded
-			return err
-		})
+		over = behind[:index] // what was sent before had been refused in the end, and those guards never hold again
+		done, unsure, err = p.sendPass(ctx, over, behind[index], mark)
 		switch {
 		case done:
 			p.passed()
@@ -139,18 +115,41 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 		case unsure != nil:
 			p.abandon()
 			return err
-		case request.IsAnswer(err, rpctypes.ErrTooManyOps):
-			return &TooManyError{Places: len(conditions)}
 		default:
 			return err
 		}
 	}
 }
 
-// ours reports whether e is a candidate that joins again when it is passed over.
-func (p *part) ours(e Entry) bool {
-	_, _, ours := p.queue.space.parts(e.Key)
-	return ours && e.Mode == Candidate
+// sendPass sends the transaction. Unsure is the error of an attempt that may have taken effect.
+func (p *part) sendPass(ctx context.Context, over []Entry, chosen Entry, mark bool) (done bool, unsure, err error) {
+	conditions := []clientv3.Cmp{p.guard(), createdAt(chosen.Key, chosen.Revision)}
+	writes := []clientv3.Op{clientv3.OpDelete(p.me.key)}
+	for _, e := range over {
+		if e.Foreign || e.Mode != Candidate {
+			return false, nil, fmt.Errorf("%w: %s", ErrForeign, e.Key)
+		}
+		conditions = append(conditions, createdAt(e.Key, e.Revision))
+		writes = append(writes, clientv3.OpDelete(e.Key))
+	}
+	if mark && !chosen.Foreign && chosen.Mode == Candidate {
+		writes = append(writes, clientv3.OpPut(chosen.Key, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease()))
+	}
+	if len(conditions) > maxOperations {
+		return false, nil, &TooManyError{Places: len(conditions), Limit: maxOperations}
+	}
+	err = p.link().Call(ctx, func(ctx context.Context) error {
+		answer, err := p.session.Client().Txn(ctx).If(conditions...).Then(writes...).Commit()
+		if request.Doubtful(err) && (unsure == nil || request.IsAnswer(unsure, rpctypes.ErrNoSpace)) {
+			unsure = err
+		}
+		done = err == nil && answer.Succeeded
+		return err
+	})
+	if unsure == nil && request.IsAnswer(err, rpctypes.ErrTooManyOps) {
+		err = &TooManyError{Places: len(conditions)}
+	}
+	return done, unsure, err
 }
 
 // pick returns the index of the ticket that chosen finds among those whose leases are being renewed.
@@ -167,7 +166,7 @@ func (p *part) pick(ctx context.Context, behind []Entry, chosen func([]Entry) in
 		case err != nil:
 			return -1, err
 		case renewed:
-			return slices.IndexFunc(behind, func(other Entry) bool { return other.Key == e.Key }), nil
+			return indexOf(behind, e.ticket()), nil
 		}
 		none = fmt.Errorf("%w: the lease of %s has not been renewed for half its TTL", ErrNotWaiting, e.Key)
 		rest = slices.Delete(rest, i, i+1)
@@ -204,32 +203,14 @@ func (p *part) passed() {
 // tickets. It ends with the session, unlike [Queue.Entries], because nothing can be passed on
 // after that.
 func (p *part) behind(ctx context.Context) (own Entry, entries []Entry, here bool, err error) {
-	err = p.link().Call(ctx, func(ctx context.Context) error {
-		all := p.queue.space.all()
-		answer, err := p.session.Client().Get(ctx, all.first, clientv3.WithRange(all.end))
-		if err == nil {
-			entries = sorted(p.queue.state(answer.Kvs))
-		}
-		return err
-	})
-	if err != nil {
-		return Entry{}, nil, false, err
+	kvs, err := p.queue.read(ctx, p.session.Client(), p.link().Call)
+	entries = sorted(p.queue.state(kvs))
+	if i := indexOf(entries, p.me); i >= 0 {
+		return entries[i], entries[i+1:], true, err
 	}
-	for i, e := range entries {
-		if e.Key == p.me.key && e.Revision == p.me.revision {
-			return e, entries[i+1:], true, nil
-		}
-	}
-	return Entry{}, entries, false, nil
+	return Entry{}, entries, false, err
 }
 
-// anyOf reports whether one of the tickets is among the others.
-func anyOf(tickets, others []Entry) bool {
-	return slices.ContainsFunc(tickets, func(one Entry) bool {
-		return slices.ContainsFunc(others, func(e Entry) bool { return e.Key == one.Key && e.Revision == one.Revision })
-	})
-}
-
-func guardOf(e Entry) clientv3.Cmp {
-	return createdAt(e.Key, e.Revision)
+func indexOf(entries []Entry, ticket entry) int {
+	return slices.IndexFunc(entries, func(e Entry) bool { return ticket.is(e.ticket()) })
 }

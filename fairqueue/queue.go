@@ -4,10 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"strings"
+	"time"
 
 	"github.com/etcdlock/locks/session"
+)
+
+const (
+	defaultRecheck = 10 * time.Second
+	longestRecheck = 24 * time.Hour // so that a few times as long is still a time
+
+	// epochFolder is where the keys of sessions' epochs are. No escaped name has an exclamation mark.
+	epochFolder = "!/epoch/"
 )
 
 // Queue is one line of tickets in etcd, named by its prefix. Any number of Queue values with the same
@@ -46,58 +54,44 @@ func (q *Queue) in(s space) *Queue {
 	return &in
 }
 
-// Entry is a ticket as others see it.
-type Entry struct {
-	Key      string
-	Revision int64 // create revision: the place in line, and the fencing token
-	Mode     Mode
-	Owns     bool             // set by Entries
-	Foreign  bool             // whether another program has put it there: its name is none that this package gives
-	Lease    clientv3.LeaseID // 0: the key stays until it is removed
-	Owner    Owner            // zero if the ticket is of another kind than ours, or a candidate
-	Value    []byte           // for a candidate the caller's own
-	Priority int              // of a candidate
-	Weight   int64            // of a ticket for permits
-
-	version int64 // revision at which the value was written
+// epochFolders are the folders that a queue's epochs may be in, the best one first. One key beside
+// the queue serves all queues there. A user that may use this queue only can write one below it,
+// where other programs would take it for a ticket.
+func epochFolders(prefix string, foreign bool) []string {
+	beside := prefix[:strings.LastIndex(prefix, "/")+1] + epochFolder
+	if foreign {
+		return []string{beside}
+	}
+	return []string{beside, prefix + "/" + epochFolder}
 }
 
-// Entries lists the tickets in order, and returns the size of the semaphore, 0 if it is none, as of
-// one moment: one linearizable read of the whole queue. It needs no session if the source is a
-// Session or a Keeper; then it is tried again until ctx ends.
-//
-// After a reduction of a semaphore it counts as owning what fits into the new size: a permit that was granted
-// before is still held, but in etcd it looks like one that is waited for.
-func (q *Queue) Entries(ctx context.Context) (entries []Entry, size int64, err error) {
-	client, err := q.client(ctx)
-	if err != nil {
-		return nil, 0, q.failed(err)
-	}
-	kvs, err := q.read(ctx, client)
-	if err != nil {
-		return nil, 0, q.failed(err)
-	}
-	entries, size = q.parse(kvs)
-	return entries, size, nil
+// Options are what [NewWith] can change. The zero value is the default.
+type Options struct {
+	// Label is added to the owner information of the queue's tickets, for example what the lock is wanted for. With
+	// one of more than 512 bytes every join fails with [ErrTooLarge].
+	Label string
+
+	// Recheck is how long a waiter waits, give or take half, before it looks at the queue without an event. It
+	// bounds how long a lost event can delay it. The default is 10 s, for negative values as well, and more than a
+	// day is a day. If there were more than 2,000 tickets when the waiter came, it waits longer at first, up to six
+	// times as long, and each time half as long as before, until it is down to Recheck.
+	Recheck time.Duration
+
+	// Slots gives every permit of the queue a number, see [Ticket.Slot]. All users of the semaphore set it, or none
+	// does: others get a [*SizeError], until [Queue.Forget].
+	Slots bool
+
+	// OtherPrograms says that other programs, with etcd's concurrency package for example, use the queue as well.
+	// They take every key below the prefix for a ticket, so nothing but tickets is written there. Otherwise a key of
+	// the library's own may be: see Epochs in the package documentation.
+	OtherPrograms bool
 }
 
-// owning returns how many of the entries, which are in order, own. The size is that of a semaphore, or 0.
-func owning(entries []Entry, size int64) (n int) {
-	left := size
-	for i, e := range entries {
-		if size > 0 && e.Mode == permit {
-			if left -= max(e.Weight, 1); left < 0 {
-				break
-			}
-		} else if first := entries[0]; i > 0 && (e.Mode != Shared || first.Mode != Shared && !isMarked(first.Value)) {
-			break
-		}
-		n++
-		if size > 0 && e.Mode != permit {
-			break // takes all there is
-		}
+func (o Options) recheck() time.Duration {
+	if o.Recheck <= 0 {
+		return defaultRecheck
 	}
-	return n
+	return min(o.Recheck, longestRecheck)
 }
 
 // withSession runs attempt with a live session, and again with the next one if
