@@ -21,15 +21,17 @@ const (
 func completeNames(root *cobra.Command, c *connection) {
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
-		case "inspect", "release", "ls", "top":
+		case "inspect", "release", "ls", "top", "exporter":
 			cmd.ValidArgsFunction = c.completeName(cobra.ShellCompDirectiveNoFileComp)
 		case "run", "elect": // what follows the name is a command
 			cmd.ValidArgsFunction = c.completeName(cobra.ShellCompDirectiveDefault)
 		}
-		if cmd.Flags().Lookup("also") != nil {
-			_ = cmd.RegisterFlagCompletionFunc("also", func(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
-				return c.namesWith(cmd.Context(), text), cobra.ShellCompDirectiveNoFileComp
-			})
+		for _, flag := range []string{"also", "name"} {
+			if cmd.Flags().Lookup(flag) != nil {
+				_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
+					return c.namesWith(cmd.Context(), text), cobra.ShellCompDirectiveNoFileComp
+				})
+			}
 		}
 		if cmd.Flags().Lookup("lock") != nil {
 			_ = cmd.RegisterFlagCompletionFunc("lock", completeSurrounding)

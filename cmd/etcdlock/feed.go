@@ -73,13 +73,13 @@ func (f *feed) put(q etcdlock.Queue, err error) {
 }
 
 // probe asks etcd for a key all the time: a watch does not tell whether etcd is away or nothing happens.
-func (f *feed) probe(ctx context.Context, client *clientv3.Client, key string) {
+func probe(ctx context.Context, client *clientv3.Client, key string, answered func(time.Time)) {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, probeTimeout)
 		_, err := client.Get(limited, key)
 		cancel()
 		if !unavailable(err) {
-			f.answered(time.Now())
+			answered(time.Now())
 		}
 		sleep(ctx, probeEvery)
 	}

@@ -55,7 +55,7 @@ func (c *connection) top(ctx context.Context, g glob) error {
 	defer stop()
 	f := newFeed()
 	running.Go(func() { f.follow(ctx, client, g, c.optionsBelow(g.literal)) })
-	running.Go(func() { f.probe(ctx, client, c.probeKey(g)) })
+	running.Go(func() { probe(ctx, client, c.probeKey(g), f.answered) })
 	m := newTopModel(f, &actions{ctx: ctx, connection: c, client: client}, c.where())
 	_, err = tea.NewProgram(m, tea.WithContext(ctx)).Run()
 	if errors.Is(err, tea.ErrInterrupted) {
