@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,12 +28,12 @@ func New(ctx context.Context, c *clientv3.Client, opts ...Option) (*Session, err
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	return create(ctx, context.Background(), c, collect(opts), new(atomic.Pointer[error]))
+	return create(ctx, context.Background(), c, collect(opts), func(error) {})
 }
 
 // create grants a lease and starts its session. It tries until ctx ends; a failure after the end of life is
-// final. What the latest attempt failed with is in last.
-func create(ctx, life context.Context, c *clientv3.Client, o options, last *atomic.Pointer[error]) (*Session, error) {
+// final. Each attempt is reported to attempted.
+func create(ctx, life context.Context, c *clientv3.Client, o options, attempted func(error)) (*Session, error) {
 	seconds, err := o.seconds()
 	if err != nil {
 		return nil, err
@@ -51,7 +50,7 @@ func create(ctx, life context.Context, c *clientv3.Client, o options, last *atom
 		}
 		err := request.Repeat(ctx, life, func(limit time.Duration) (timedOut bool, err error) {
 			timedOut, err = request.Attempt(ctx, context.Background(), limit, grant)
-			last.Store(&err)
+			attempted(err)
 			return timedOut, err
 		})
 		if err != nil {

@@ -59,7 +59,7 @@
 // # Cost
 //
 // Creating a session takes one request, an idle session one message per TTL/3, closing it one request. A
-// session has one goroutine, and each client with sessions has two. Others exist while a Keeper creates a session, while
+// session has one goroutine, and each client with sessions has one. Others exist while a Keeper creates a session, while
 // a call renews (about ten if no attempt is answered), and while the queues share requests or
 // remove keys. All watches of a client share one stream. With a password it stays open until the
 // session ends, which takes a watch and a goroutine.

@@ -43,15 +43,15 @@ var errReplaced = errors.New("replaced by the Keeper")
 // creation is a session that is being created. Its goroutine belongs to the Keeper, not to a
 // caller: a lease that is granted late is kept for the next call.
 type creation struct {
-	waiting int         // callers; guarded by the Keeper's mu, as idle is
-	idle    *time.Timer // ends the creation if no caller has come back; nil until all have left once
-
-	ctx    context.Context
+	ctx    context.Context // ends what Close does not wait for
 	cancel context.CancelFunc
+	done   chan struct{}
 
-	last atomic.Pointer[error] // of the latest attempt
-	done chan struct{}
-	err  error // with which all callers fail; is read after done
+	// Guarded by the Keeper's mu.
+	waiting int       // callers
+	left    time.Time // by one of them, last
+	last    error     // of the latest attempt
+	err     error     // with which all callers fail, when it is done
 }
 
 // Keep returns a Keeper. It makes no request yet; mistakes in the options show
@@ -70,7 +70,7 @@ func (k *Keeper) Client() *clientv3.Client { return k.client }
 
 // Session returns the current session, or waits for a new one if there is none or
 // it has been lost (see [New] for cost and errors). All callers wait for the same
-// session, each until its own context ends; the first starts the creation, which goes on for
+// session, each until its own context ends; the first starts the creation, which begins attempts until
 // 10 s after the last has given up. A lease that is granted late serves the next call. Without a
 // deadline in ctx the wait ends after 10 s. After Close the error is [ErrClosed]. A nil context panics.
 func (k *Keeper) Session(ctx context.Context) (*Session, error) {
@@ -80,101 +80,83 @@ func (k *Keeper) Session(ctx context.Context) (*Session, error) {
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	var last error // of an attempt
-	for {
-		s, c, err := k.join(ctx, last)
-		if c == nil {
-			return s, err
+	s, err := k.await(ctx)
+	return s, request.Explain(k.client, err)
+}
+
+func (k *Keeper) await(ctx context.Context) (*Session, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for last := error(nil); ; {
+		if k.life.Err() != nil {
+			return nil, ErrClosed
 		}
+		if s := k.alive(); s != nil {
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("session: creating a lease: %w", request.Ended(ctx, last))
+		}
+		if k.creation == nil {
+			c := &creation{done: make(chan struct{})}
+			c.ctx, c.cancel = context.WithCancel(context.Background())
+			k.creation = c
+			go k.create(c)
+		}
+		c := k.creation
+		c.waiting++
+		k.mu.Unlock()
 		select {
 		case <-c.done:
 		case <-ctx.Done():
 		case <-k.life.Done():
 		}
-		if k.leave(c) && c.err != nil {
+		k.mu.Lock()
+		c.waiting, c.left, last = c.waiting-1, time.Now(), c.last
+		if c.err != nil {
 			return nil, c.err
 		}
-		if err := c.last.Load(); err != nil {
-			last = *err
-		}
 	}
 }
 
-// join returns a live session, an error, or the creation to wait for, which it starts if there is none.
-func (k *Keeper) join(ctx context.Context, last error) (*Session, *creation, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.life.Err() != nil {
-		return nil, nil, ErrClosed
-	}
-	if s := k.alive(); s != nil {
-		return s, nil, nil
-	}
-	if ctx.Err() != nil {
-		return nil, nil, fmt.Errorf("session: creating a lease: %w", request.Explain(k.client, request.Ended(ctx, last)))
-	}
-	if k.creation == nil {
-		c := &creation{done: make(chan struct{})}
-		c.ctx, c.cancel = context.WithCancel(context.Background())
-		k.creation = c
-		go k.create(c)
-	}
-	c := k.creation
-	c.waiting++
-	if c.idle != nil {
-		c.idle.Stop()
-	}
-	return nil, c, nil
-}
-
-// leave ends a caller's wait. It reports whether c is done.
-func (k *Keeper) leave(c *creation) (done bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	c.waiting--
-	select {
-	case <-c.done:
-		return true
-	default:
-	}
-	if c.waiting == 0 {
-		c.idle = time.AfterFunc(defaultTimeout, func() {
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			if c.waiting == 0 {
-				c.cancel()
-			}
-		})
-	}
-	return false
-}
-
-// create ends with etcd's answer or refusal, or with c's context; after Close also with a failed attempt.
+// create ends with etcd's answer or refusal, or with c's context; and with a failed attempt after Close, or if
+// no caller has waited for long.
 func (k *Keeper) create(c *creation) {
-	s, err := create(c.ctx, k.life, k.client, k.options, &c.last)
-	k.mu.Lock()
-	if s != nil {
-		if before := k.current.Swap(s); before != nil && before.Err() == nil {
-			k.replaced[before] = struct{}{}
-			go k.endReplaced(before)
+	defer c.cancel()
+	wanted, stop := context.WithCancel(k.life)
+	defer stop()
+	s, err := create(c.ctx, wanted, k.client, k.options, func(err error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if c.last = err; c.waiting == 0 && time.Since(c.left) >= defaultTimeout {
+			stop()
 		}
+	})
+	if s != nil {
+		k.offer(s)
 	}
-	closed := k.life.Err() != nil
-	if !closed && c.ctx.Err() == nil { // otherwise a caller that waits asks again
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if wanted.Err() == nil { // otherwise a caller that waits asks again
 		c.err = err
 	}
 	k.creation = nil
+	close(c.done)
+}
+
+// offer makes s the current session.
+func (k *Keeper) offer(s *Session) {
+	k.mu.Lock()
+	before := k.current.Swap(s)
+	if before != nil && before.Err() == nil {
+		k.replaced[before] = struct{}{}
+		go k.endReplaced(before)
+	}
+	closed := k.life.Err() != nil
 	k.mu.Unlock()
-	if s != nil && closed {
+	if closed {
 		_ = s.Close(context.Background()) // Close tries again, if it still waits
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	close(c.done)
-	if c.idle != nil {
-		c.idle.Stop()
-	}
-	c.cancel()
 }
 
 func (k *Keeper) ready(ctx context.Context) {

@@ -64,7 +64,7 @@ func TestCreationOfASessionOutlivesItsLastCallerByTenSeconds(t *testing.T) {
 		_, err := ask(k, time.Second)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Minute)
-		// Attempts of 3 s and 6 s, and one that ends at 11 s.
+		// Attempts of 3 s, 6 s and 12 s.
 		require.Equal(t, []float64{0, 3, 9}, secondsSince(start, f.GrantTimes()))
 
 		f.Set(func(f *fake) { f.OnGrant = nil })

@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+
+	"github.com/etcdlock/locks/internal/request"
 )
 
 const (
@@ -18,33 +20,32 @@ const (
 
 	// roomTimeout bounds the check that a connection has room for other streams.
 	roomTimeout = time.Second
+
+	// pendingLimit keeps the messages on a stream so few that gRPC takes each without waiting for the network.
+	pendingLimit = 1000
 )
 
 // errAgain says that a stream has ended that had answered before, as when its token has expired.
 var errAgain = errors.New("the stream of renewals has ended")
 
+type renewalStream = etcdserverpb.Lease_LeaseKeepAliveClient
+
 // renewals is a stream on which the sessions of one client renew their leases. A message on it costs a
 // fraction of a call. Only the first attempt at a renewal uses it: it may be silent, and then the next attempts are
-// calls, which go to other endpoints. A nil *renewals has no stream.
+// calls, which go to other endpoints. One goroutine opens the stream and receives from it.
 type renewals struct {
-	client   *clientv3.Client
-	sessions map[*Session]struct{} // is changed with clients.mu and mu locked
+	mu       sync.Mutex
+	sessions map[*Session]struct{}
+	pending  map[clientv3.LeaseID]pending // asked and not answered
 
-	ctx     context.Context // ends with the last session
-	end     context.CancelFunc
-	running sync.WaitGroup
+	drop     context.CancelFunc // ends the stream; nil if there is no goroutine
+	done     chan struct{}      // closed when the goroutine has ended
+	stream   renewalStream      // nil until it is open
+	answered bool               // by the stream
+	roomy    bool               // the connection has room for other streams
 
-	roomy bool          // the connection has room for other streams; only send uses it
-	wake  chan struct{} // wakes send
-
-	mu         sync.Mutex
-	pending    map[clientv3.LeaseID]pending // asked and not answered
-	unsent     []clientv3.LeaseID           // of those
-	stream     etcdserverpb.Lease_LeaseKeepAliveClient
-	drop       context.CancelFunc // ends the stream
-	answered   bool               // by the stream
-	rest       time.Duration      // after the next stream that is of no use
-	restsUntil time.Time          // no stream is opened before
+	rest       time.Duration // after the next stream that is of no use
+	restsUntil time.Time     // no stream is opened before
 }
 
 // pending is a renewal that has been asked for.
@@ -53,174 +54,126 @@ type pending struct {
 	sent    time.Duration // by the session's clock; before it was sent
 }
 
-// clients has the renewals of each client that has sessions.
-var clients = struct {
-	mu sync.Mutex
-	of map[*clientv3.Client]*renewals
-}{of: map[*clientv3.Client]*renewals{}}
+var renewalsByClient request.ByClient[renewals]
 
-// joinRenewals returns the renewals of c, for a session that calls leave in the end.
+// joinRenewals returns the renewals of the client of s, which calls leave in the end.
 func joinRenewals(s *Session) *renewals {
-	c := s.client
-	if c.ActiveConnection() == nil {
-		return nil // a client made by hand
-	}
-	clients.mu.Lock()
-	defer clients.mu.Unlock()
-	r := clients.of[c]
-	if r == nil {
-		r = &renewals{
-			client: c, sessions: map[*Session]struct{}{}, wake: make(chan struct{}, 1),
-			pending: map[clientv3.LeaseID]pending{}, rest: firstRest,
-		}
-		r.ctx, r.end = context.WithCancel(context.Background())
-		r.running.Go(r.send)
-		clients.of[c] = r
-	}
+	r := renewalsByClient.Of(s.client)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.sessions == nil {
+		r.sessions, r.pending, r.rest = make(map[*Session]struct{}), make(map[clientv3.LeaseID]pending), firstRest
+	}
 	r.sessions[s] = struct{}{}
 	return r
 }
 
 // leave is called when s has ended. The last session ends the stream.
 func (r *renewals) leave(s *Session) {
-	if r == nil {
-		return
-	}
-	clients.mu.Lock()
 	r.mu.Lock()
 	delete(r.pending, s.lease)
 	delete(r.sessions, s)
+	drop, done := r.drop, r.done
 	last := len(r.sessions) == 0
 	r.mu.Unlock()
-	if last {
-		delete(clients.of, r.client)
-	}
-	clients.mu.Unlock()
-	if last {
-		r.end()
-		r.running.Wait()
+	if last && drop != nil {
+		drop()
+		<-done
 	}
 }
 
 // ask renews the lease of s by the stream, and reports whether it does. The outcome goes to s.outcomes. Leases that
 // are nearly due are renewed as well: messages that go out together cost half.
 func (r *renewals) ask(s *Session) bool {
-	if r == nil {
-		return false
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p, asked := r.pending[s.lease]; asked {
+	p, asked := r.pending[s.lease]
+	switch {
+	case asked:
 		return p.sent >= s.lastRenewed()
-	}
-	if r.stream == nil && time.Now().Before(r.restsUntil) {
+	case s.client.ActiveConnection() == nil, // a client made by hand
+		r.drop == nil && time.Now().Before(r.restsUntil),
+		len(r.pending) >= pendingLimit:
 		return false
 	}
-	r.add(s)
-	for other := range r.sessions {
-		if _, asked := r.pending[other.lease]; !asked && other.untilRenewal() < other.ttl/30 {
-			r.add(other)
-		}
+	if r.drop == nil {
+		var ctx context.Context
+		ctx, r.drop = context.WithCancel(context.Background())
+		r.done = make(chan struct{})
+		go r.run(ctx, s.client, r.done)
 	}
-	select {
-	case r.wake <- struct{}{}:
-	default:
+	r.renew(s)
+	for other := range r.sessions {
+		if _, asked := r.pending[other.lease]; !asked && other.untilRenewal() < other.ttl/30 && len(r.pending) < pendingLimit {
+			r.renew(other)
+		}
 	}
 	return true
 }
 
-func (r *renewals) add(s *Session) {
+// renew sends a renewal, as soon as the stream is open. The caller has locked mu.
+func (r *renewals) renew(s *Session) {
 	r.pending[s.lease] = pending{s, s.now()}
-	r.unsent = append(r.unsent, s.lease)
+	if r.stream != nil {
+		r.send(s.lease)
+	}
+}
+
+func (r *renewals) send(lease clientv3.LeaseID) {
+	_ = r.stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)}) // receive reports why it fails
 }
 
 // overtaken drops the stream if it has not answered the renewal of s, and a later attempt has been answered.
 func (r *renewals) overtaken(s *Session) {
-	if r == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p, asked := r.pending[s.lease]; asked && r.drop != nil && p.sent < s.lastRenewed() {
+	if p, asked := r.pending[s.lease]; asked && r.stream != nil && p.sent < s.lastRenewed() {
 		r.drop()
 	}
 }
 
-// send sends what sessions ask for. It may block without delaying a session's next attempt.
-func (r *renewals) send() {
-	for {
-		select {
-		case <-r.wake:
-		case <-r.ctx.Done():
-			return
-		}
+// run opens a stream, sends what has been asked for meanwhile, and receives until the stream or ctx ends.
+func (r *renewals) run(ctx context.Context, c *clientv3.Client, done chan struct{}) {
+	defer close(done)
+	stream, err := r.open(ctx, c)
+	if err == nil {
 		r.mu.Lock()
-		stream, unsent := r.stream, r.unsent
-		r.unsent = nil
+		r.stream = stream
+		for lease := range r.pending {
+			r.send(lease)
+		}
 		r.mu.Unlock()
-		if stream == nil {
-			var err error
-			if stream, err = r.open(); err != nil {
-				r.ended(err)
-				continue
-			}
-		}
-		for _, lease := range unsent {
-			if r.isPending(lease) && stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)}) != nil {
-				break // receive reports it
-			}
-		}
+		err = r.receive(stream)
 	}
-}
-
-// isPending reports false for a session that has ended.
-func (r *renewals) isPending(lease clientv3.LeaseID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, asked := r.pending[lease]
-	return asked
+	r.ended(err)
 }
 
 // open opens a stream. It may take a connection's last place, so the first time it is
 // kept only if there is room for two other streams: one for watches, one for requests.
-func (r *renewals) open() (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
-	ctx, drop := context.WithCancel(r.ctx)
-	stream, err := r.openOne(ctx)
+func (r *renewals) open(ctx context.Context, c *clientv3.Client) (renewalStream, error) {
+	stream, err := openStream(ctx, c)
 	if err == nil && !r.roomy {
-		err = r.checkRoom(ctx, stream, drop)
+		err = r.checkRoom(ctx, c, stream)
 		r.roomy = err == nil
 	}
-	if err != nil {
-		drop()
-		return nil, err
-	}
-	r.mu.Lock()
-	r.stream, r.drop, r.answered = stream, drop, false
-	r.mu.Unlock()
-	r.running.Go(func() {
-		defer drop()
-		r.receive(stream)
-	})
-	return stream, nil
+	return stream, err
 }
 
-func (r *renewals) openOne(ctx context.Context) (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
-	return etcdserverpb.NewLeaseClient(r.client.ActiveConnection()).LeaseKeepAlive(ctx, grpc.WaitForReady(true))
+func openStream(ctx context.Context, c *clientv3.Client) (renewalStream, error) {
+	return etcdserverpb.NewLeaseClient(c.ActiveConnection()).LeaseKeepAlive(ctx, grpc.WaitForReady(true))
 }
 
 // checkRoom opens two streams beside the given one, and asks on each, on the last one first: so all
 // three have been open at a time. It drops the given stream if that takes long. What it asks needs no permission and
 // does nothing.
-func (r *renewals) checkRoom(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAliveClient, drop func()) error {
-	late := time.AfterFunc(roomTimeout, drop)
+func (r *renewals) checkRoom(ctx context.Context, c *clientv3.Client, stream renewalStream) error {
+	late := time.AfterFunc(roomTimeout, r.drop)
 	defer late.Stop()
 	ctx, cancel := context.WithCancel(ctx) // ends the other streams
 	defer cancel()
-	streams := []etcdserverpb.Lease_LeaseKeepAliveClient{stream}
+	streams := []renewalStream{stream}
 	for range 2 {
-		another, err := r.openOne(ctx)
+		another, err := openStream(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -237,12 +190,11 @@ func (r *renewals) checkRoom(ctx context.Context, stream etcdserverpb.Lease_Leas
 	return nil
 }
 
-func (r *renewals) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) {
+func (r *renewals) receive(stream renewalStream) error {
 	for {
 		answer, err := stream.Recv()
 		if err != nil {
-			r.ended(err)
-			return
+			return err
 		}
 		r.mu.Lock()
 		r.answered, r.rest = true, firstRest
@@ -261,7 +213,7 @@ func (r *renewals) ended(err error) {
 	defer r.mu.Unlock()
 	if r.answered {
 		err = errAgain
-	} else {
+	} else if len(r.sessions) > 0 {
 		r.restsUntil = time.Now().Add(r.rest)
 		r.rest *= 2
 	}
@@ -269,7 +221,8 @@ func (r *renewals) ended(err error) {
 		p.report(p.session.outcome(p.sent, err))
 	}
 	clear(r.pending)
-	r.stream, r.drop, r.answered, r.unsent = nil, nil, false, nil
+	r.drop()
+	r.stream, r.drop, r.answered = nil, nil, false
 }
 
 // report gives the outcome to the session. One that is busy looks by itself when it has to try again.

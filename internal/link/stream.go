@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
-	"weak"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -41,20 +39,10 @@ type Streams struct {
 	unanswered time.Time // since when watches have been asked for without an answer; zero: they are not
 }
 
-// streams are the Streams of each client, by its weak pointer.
-var streams sync.Map
+var streamsByClient request.ByClient[Streams]
 
 // StreamsOf returns the Streams of a client. Its sessions and followers have them in common.
-func StreamsOf(c *clientv3.Client) *Streams {
-	key := weak.Make(c)
-	s, known := streams.Load(key)
-	if !known {
-		if s, known = streams.LoadOrStore(key, new(Streams)); !known {
-			runtime.AddCleanup(c, func(key weak.Pointer[clientv3.Client]) { streams.Delete(key) }, key)
-		}
-	}
-	return s.(*Streams)
-}
+func StreamsOf(c *clientv3.Client) *Streams { return streamsByClient.Of(c) }
 
 // Open watches key on the current stream of c. It returns when etcd has confirmed the watch: one round trip. It fails
 // when ctx, limit or the stream ends before, with an error that satisfies [request.Passing]. If etcd refuses, other

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"time"
+	"weak"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,6 +19,21 @@ import (
 
 // probeTimeout bounds a request that does not leave the process, unless the connection recovers just then.
 const probeTimeout = 100 * time.Millisecond
+
+// ByClient has a T for each client. It is forgotten with the client, so it must not refer to it. The zero value is ready.
+type ByClient[T any] struct{ all sync.Map } // by the client's weak pointer
+
+// Of returns the T of c. The first time it is the zero value. Safe for concurrent use.
+func (b *ByClient[T]) Of(c *clientv3.Client) *T {
+	key := weak.Make(c)
+	t, known := b.all.Load(key)
+	if !known {
+		if t, known = b.all.LoadOrStore(key, new(T)); !known {
+			runtime.AddCleanup(c, func(key weak.Pointer[clientv3.Client]) { b.all.Delete(key) }, key)
+		}
+	}
+	return t.(*T)
+}
 
 // ErrClientClosed is what [CheckClient] returns.
 var ErrClientClosed = errors.New("the client was closed")
