@@ -332,8 +332,9 @@ var (
 
 // foreignNames are names in documents that other programs and packages have declared.
 var foreignNames = map[string][]string{
-	"docs/choosing.md":    {"ModRevision"},
-	"docs/coming-from.md": {"ErrDeadlock"},
+	"docs/choosing.md":      {"ModRevision"},
+	"docs/coming-from.md":   {"ErrDeadlock"},
+	"docs/observability.md": {"EtcdlockTrustLow", "WithHoldSpans", "WithLeaderElectionStatus", "WithNames"},
 	"docs/operating.md": {
 		"BackoffWaitBetween", "DialKeepAliveTime", "DialKeepAliveTimeout", "DialTimeout", "Endpoints", "Logger",
 		"MaxUnaryRetries", "Password", "PermitWithoutStream", "Username",

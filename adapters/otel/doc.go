@@ -17,7 +17,7 @@
 //	etcdlock.session.changes           counter ({change}), by state: live, at risk, lost, closed
 //	etcdlock.session.remaining         gauge (s): how long the sessions may still be trusted, the least of them
 //	etcdlock.session.remaining.lowest  gauge (s): the least of that in the last minute
-//	etcdlock.session.margin            gauge (s): how long before its lease can expire a session counts as lost
+//	etcdlock.session.ttl               gauge (s): TTL of the sessions, the longest of them
 //	etcdlock.session.renewal.duration  histogram (s), of answered renewals
 //
 // Those of locks have the attributes lock.kind and lock.name. Names of locks can be without number, so a name is an attribute

@@ -83,7 +83,7 @@ func New(opts ...Option) (*Instruments, error) {
 	remaining := m.gauge("etcdlock.session.remaining",
 		"How long the sessions may still be trusted without another answer, the least of them; 0 without a session.")
 	lowest := m.gauge("etcdlock.session.remaining.lowest", "How long the sessions could be trusted, the least of the last minute.")
-	margin := m.gauge("etcdlock.session.margin", "How long before its lease can expire a session counts as lost, the most of them.")
+	ttl := m.gauge("etcdlock.session.ttl", "TTL of the sessions, the longest of them.")
 	m.observe(func(_ context.Context, o metric.Observer) error {
 		r := i.trust.Read()
 		if r.Watched {
@@ -92,11 +92,11 @@ func New(opts ...Option) (*Instruments, error) {
 		if r.Known {
 			o.ObserveFloat64(lowest, r.Lowest.Seconds())
 		}
-		if r.Margin > 0 {
-			o.ObserveFloat64(margin, r.Margin.Seconds())
+		if r.TTL > 0 {
+			o.ObserveFloat64(ttl, r.TTL.Seconds())
 		}
 		return nil
-	}, remaining, lowest, margin)
+	}, remaining, lowest, ttl)
 	return i, errors.Join(m.failed...)
 }
 
@@ -119,7 +119,7 @@ func (i *Instruments) observeCounts(_ context.Context, o metric.Observer) error 
 	return nil
 }
 
-// Watch reports how long the sessions of these Keepers may still be trusted, and their margin.
+// Watch reports how long the sessions of these Keepers may still be trusted, and their TTL.
 func (i *Instruments) Watch(keepers ...*session.Keeper) { i.trust.Watch(keepers...) }
 
 // SessionOptions are for session.New and session.Keep. They take the place of session.WithOnChange and

@@ -166,7 +166,7 @@ func TestSessionsAreWatched(t *testing.T) {
 	s, err := k.Session(t.Context())
 	require.NoError(t, err)
 	require.Positive(t, l.values(t, "etcdlock.session.remaining")[""])
-	require.Equal(t, map[string]float64{"": s.Margin().Seconds()}, l.values(t, "etcdlock.session.margin"))
+	require.Equal(t, map[string]float64{"": s.TTL().Seconds()}, l.values(t, "etcdlock.session.ttl"))
 	require.Equal(t, map[string]float64{"live": 0, "at risk": 0, "lost": 0, "closed": 0}, l.values(t, "etcdlock.session.changes"))
 	require.Eventually(t, func() bool { return l.values(t, "etcdlock.session.renewal.duration")[""] > 0 }, time.Minute, time.Millisecond)
 	link.Blackhole()

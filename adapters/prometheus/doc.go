@@ -17,7 +17,7 @@
 //	etcdlock_session_changes_total             counter, by state: live, at risk, lost, closed
 //	etcdlock_session_remaining_seconds         gauge: how long the sessions may still be trusted, the least of them
 //	etcdlock_session_remaining_lowest_seconds  gauge: the least of that in the last minute
-//	etcdlock_session_margin_seconds            gauge: how long before its lease can expire a session counts as lost
+//	etcdlock_session_ttl_seconds               gauge: TTL of the sessions, the longest of them
 //	etcdlock_session_renewal_duration_seconds  histogram, of answered renewals
 //	leader_election_master_status              gauge: see [WithLeaderElectionStatus]
 //

@@ -43,7 +43,7 @@ type Metrics struct {
 	waiting, held, leading, status *prometheus.GaugeVec // status is nil without its option
 	lost, changes                  *prometheus.CounterVec
 	renewal                        prometheus.Histogram
-	remaining, lowest, margin      *prometheus.Desc
+	remaining, lowest, ttl         *prometheus.Desc
 
 	series metric.Table[*series]
 }
@@ -80,8 +80,7 @@ func New(opts ...Option) *Metrics {
 			"How long the sessions may still be trusted without another answer, the least of them; 0 without a session.", nil, nil),
 		lowest: prometheus.NewDesc("etcdlock_session_remaining_lowest_seconds",
 			"How long the sessions could be trusted, the least of the last minute.", nil, nil),
-		margin: prometheus.NewDesc("etcdlock_session_margin_seconds",
-			"How long before its lease can expire a session counts as lost, the most of them.", nil, nil),
+		ttl: prometheus.NewDesc("etcdlock_session_ttl_seconds", "TTL of the sessions, the longest of them.", nil, nil),
 	}
 	// A counter that begins with 1 has no increase in Prometheus.
 	for _, state := range []session.State{session.Live, session.AtRisk, session.Lost, session.Closed} {
@@ -106,7 +105,7 @@ func (m *Metrics) Describe(descs chan<- *prometheus.Desc) {
 	for _, c := range m.collectors() {
 		c.Describe(descs)
 	}
-	for _, d := range []*prometheus.Desc{m.remaining, m.lowest, m.margin} {
+	for _, d := range []*prometheus.Desc{m.remaining, m.lowest, m.ttl} {
 		descs <- d
 	}
 }
@@ -126,12 +125,12 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	if r.Known {
 		gauge(m.lowest, r.Lowest)
 	}
-	if r.Margin > 0 {
-		gauge(m.margin, r.Margin)
+	if r.TTL > 0 {
+		gauge(m.ttl, r.TTL)
 	}
 }
 
-// Watch exports how long the sessions of these Keepers may still be trusted, and their margin.
+// Watch exports how long the sessions of these Keepers may still be trusted, and their TTL.
 func (m *Metrics) Watch(keepers ...*session.Keeper) { m.trust.Watch(keepers...) }
 
 // SessionOptions are for session.New and session.Keep. They take the place of session.WithOnChange and

@@ -115,7 +115,7 @@ func TestSessionsAreWatched(t *testing.T) {
 	left := series(t, m, "etcdlock_session_remaining_seconds")[""]
 	require.Positive(t, left)
 	require.LessOrEqual(t, left, 2.0)
-	require.Equal(t, map[string]float64{"": s.Margin().Seconds()}, series(t, m, "etcdlock_session_margin_seconds"))
+	require.Equal(t, map[string]float64{"": s.TTL().Seconds()}, series(t, m, "etcdlock_session_ttl_seconds"))
 	require.Equal(t, map[string]float64{"live": 0, "at risk": 0, "lost": 0, "closed": 0}, series(t, m, "etcdlock_session_changes_total"))
 	require.Eventually(t, func() bool { return series(t, m, "etcdlock_session_renewal_duration_seconds")[""] > 0 }, time.Minute, time.Millisecond)
 	link.Blackhole()
@@ -123,7 +123,7 @@ func TestSessionsAreWatched(t *testing.T) {
 	require.Eventually(t, func() bool { return series(t, m, "etcdlock_session_changes_total")["lost"] == 1 }, time.Minute, time.Millisecond)
 	require.Equal(t, map[string]float64{"": 0}, series(t, m, "etcdlock_session_remaining_seconds"))
 	require.Less(t, series(t, m, "etcdlock_session_remaining_lowest_seconds")[""], left, "what is over is still seen")
-	require.Equal(t, map[string]float64{"": s.Margin().Seconds()}, series(t, m, "etcdlock_session_margin_seconds"))
+	require.Equal(t, map[string]float64{"": s.TTL().Seconds()}, series(t, m, "etcdlock_session_ttl_seconds"))
 	link.Heal()
 }
 

@@ -14,7 +14,7 @@ const window = time.Minute
 type Trust struct {
 	mu      sync.Mutex
 	keepers []*session.Keeper
-	margin  time.Duration // of the last sessions
+	ttl     time.Duration // of the last sessions
 
 	began           time.Time // of the current window
 	current, before low
@@ -44,8 +44,8 @@ type Reading struct {
 	Lowest time.Duration
 	Known  bool // there was a session
 
-	// Margin is the largest of the sessions that the Keepers have, or had last.
-	Margin time.Duration
+	// TTL is the longest of the sessions that the Keepers have, or had last.
+	TTL time.Duration
 }
 
 // Watch adds Keepers.
@@ -69,7 +69,7 @@ func (t *Trust) Read() Reading {
 	defer t.mu.Unlock()
 	t.roll()
 	var remaining low
-	var margin time.Duration
+	var ttl time.Duration
 	for _, k := range t.keepers {
 		s, ok := k.Current()
 		if !ok {
@@ -79,16 +79,16 @@ func (t *Trust) Read() Reading {
 		left := max(0, time.Until(s.Deadline()))
 		remaining.add(left)
 		t.current.add(left)
-		margin = max(margin, s.Margin())
+		ttl = max(ttl, s.TTL())
 	}
-	if margin > 0 {
-		t.margin = margin
+	if ttl > 0 {
+		t.ttl = ttl
 	}
 	lowest := t.before
 	if t.current.known {
 		lowest.add(t.current.least)
 	}
-	return Reading{remaining.least, remaining.known, lowest.least, lowest.known, t.margin}
+	return Reading{remaining.least, remaining.known, lowest.least, lowest.known, t.ttl}
 }
 
 // roll begins a new window when the current one is over.
