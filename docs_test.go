@@ -33,6 +33,7 @@ func documents(t *testing.T) []string {
 var sampleImports = map[string]string{
 	"clientv3":  "go.etcd.io/etcd/client/v3",
 	"context":   "context",
+	"coord":     module + "/coord",
 	"embedtest": module + "/embedtest",
 	"errors":    "errors",
 	"etcdlock":  module + "/etcdlock",
@@ -192,7 +193,7 @@ type source struct {
 }
 
 // core are the directories whose names documents use.
-var core = []string{"session", "internal", "fairqueue", "etcdlock", "embedtest", "examples", "bench"}
+var core = []string{"session", "internal", "fairqueue", "etcdlock", "coord", "embedtest", "examples", "bench"}
 
 func parseCore(t *testing.T) *source {
 	t.Helper()
@@ -327,7 +328,7 @@ var (
 	// anyName is an identifier, several with dots between, or a path; a call may follow.
 	anyName = regexp.MustCompile(`^([A-Za-z_]\w*(?:[./]\w+)*/?)(?:\(.*\))?$`)
 	// exportedName is one that users see. A word in capitals is SQL or the like.
-	exportedName = regexp.MustCompile(`^((?:(?:session|fairqueue|etcdlock|embedtest)\.)?[A-Z]\w*[a-z]\w*(?:\.[A-Z]\w*)?)(?:\(.*\))?$`)
+	exportedName = regexp.MustCompile(`^((?:(?:session|fairqueue|etcdlock|coord|embedtest)\.)?[A-Z]\w*[a-z]\w*(?:\.[A-Z]\w*)?)(?:\(.*\))?$`)
 )
 
 // foreignNames are names in documents that other programs and packages have declared.

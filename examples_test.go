@@ -19,7 +19,7 @@ import (
 
 // shown are the packages that users import, whose exported names have to be shown in examples. What fairqueue
 // exports is for etcdlock.
-var shown = []string{"etcdlock", "session", "embedtest"}
+var shown = []string{"etcdlock", "coord", "session", "embedtest"}
 
 // spoken are methods that users call through packages fmt and errors.
 var spoken = []string{"Error", "String", "Unwrap"}

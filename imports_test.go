@@ -28,7 +28,7 @@ var layers = map[string][]string{
 	"fairqueue":         {"internal/request", "internal/coalesce", "internal/link", "internal/follow", "session"},
 	"etcdlock":          {"internal/request", "internal/coalesce", "internal/link", "internal/follow", "session", "fairqueue"},
 	"concurrency":       {"session", "etcdlock"},
-	"coord":             {"internal/request", "session", "fairqueue", "etcdlock"},
+	"coord":             {"internal/request", "internal/follow", "session", "fairqueue", "etcdlock"},
 	"sqlfence":          {"etcdlock"},
 	"status":            {"internal/request", "session", "etcdlock"},
 	"internal/metric":   {"session", "etcdlock"},

@@ -1,0 +1,57 @@
+package coord
+
+import (
+	"context"
+	"reflect"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/session"
+)
+
+// common is what all recipes have: a name, where its state is, and sessions.
+type common struct {
+	name    string
+	source  session.Source
+	options options
+	folder  string // in etcd, without a slash at its end
+	err     error  // of the name
+}
+
+func newCommon(kind string, source session.Source, name string, opts []Option) common {
+	if v := reflect.ValueOf(source); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		panic("coord: " + kind + " needs a session source")
+	}
+	c := common{name: name, source: source, options: collect(kind, opts)}
+	c.folder, c.err = c.options.folder(name)
+	return c
+}
+
+// Name returns the name given to the constructor.
+func (c *common) Name() string { return c.name }
+
+// ready panics if a call is a mistake in the program, and returns the error of the name.
+func (c *common) ready(ctx context.Context) error {
+	if c.source == nil {
+		panic("coord: a Group and a Shards are made with their constructors")
+	}
+	if ctx == nil {
+		panic("coord: nil context")
+	}
+	return c.err
+}
+
+// client is the one to read with. It needs no session if the source is a Session or a Keeper.
+func (c *common) client(ctx context.Context) (*clientv3.Client, error) {
+	if has, ok := c.source.(interface{ Client() *clientv3.Client }); ok {
+		return has.Client(), nil
+	}
+	s, err := c.source.Session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Client(), nil
+}
+
+// failed wraps err unless it is nil.
+func (c *common) failed(op string, err error) error { return failed(op, c.name, err) }

@@ -1,0 +1,165 @@
+package coord
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
+)
+
+// Group is the set of processes that are there. Each has an id and a value, such as its address. Whether it is there goes
+// by its session: after a crash it is gone when the TTL is over. A Group is safe for concurrent use.
+type Group struct{ common }
+
+// NewGroup returns the group of name, whose members are bound to sessions from src. No request is made; a name that
+// cannot be one is reported by the first call ([etcdlock.ErrInvalidName]). A nil src panics.
+func NewGroup(src session.Source, name string, opts ...Option) *Group {
+	return &Group{newCommon(aGroup, src, name, opts)}
+}
+
+func (g *Group) memberships() memberships { return memberships{g.source, g.members()} }
+
+func (g *Group) members() string { return g.folder + "/members" }
+
+// Join makes the caller a member until it leaves or is lost: one round trip, one raft entry. ctx bounds the call, not the
+// membership. While another member has the id, Join waits for it to leave or expire, for two TTLs and a few seconds.
+//
+// The error wraps [ErrIDTaken] if the other one lives; [etcdlock.ErrTooLarge] for a value of more than 1 MiB;
+// [etcdlock.ErrInvalidName] if the id is empty, longer than 512 bytes or not UTF-8; ctx's error; or what
+// [etcdlock.Mutex.Lock] returns besides. Nothing is left of a failed call.
+func (g *Group) Join(ctx context.Context, id, value string) (*Member, error) {
+	if err := cmp.Or(g.ready(ctx), valid("id", id)); err != nil {
+		return nil, g.failed("join", err)
+	}
+	term, err := g.memberships().join(ctx, id, value)
+	if err != nil {
+		return nil, g.failed("join", err)
+	}
+	return &Member{group: g, id: id, term: term}, nil
+}
+
+// Keep is a member for as long as ctx lasts. It joins, joins again after a loss, within about a second of the next
+// session, and leaves when ctx ends. Until then it returns only if joining fails for good: see Join; a session or Keeper
+// that is closed, or a session that is lost and not of a Keeper. When ctx has ended, the error wraps its cause. src should
+// be a [session.Keeper].
+//
+// Keep does not say when it is a member. A process that must not work while it is none uses Join, or [Shards].
+func (g *Group) Keep(ctx context.Context, id, value string) error {
+	err := cmp.Or(g.ready(ctx), valid("id", id))
+	if err == nil {
+		err = g.memberships().keep(ctx, id, value, func(ctx context.Context, _ *etcdlock.Term) error {
+			<-ctx.Done()
+			return nil
+		})
+	}
+	return g.failed("keep", err)
+}
+
+// Member is the caller's own membership. It is safe for concurrent use.
+type Member struct {
+	group *Group
+	id    string
+	term  *etcdlock.Term
+}
+
+// ID returns the id given to Join.
+func (m *Member) ID() string { return m.id }
+
+// Token returns the revision at which the member joined. It rises from member to member, so also from one of an id to
+// the next.
+func (m *Member) Token() etcdlock.Token { return m.term.Token() }
+
+// Done returns a channel that is closed when the membership ends: by Leave, or by a loss, before others can see the
+// member gone. If the key or the lease is removed by hand, it may be closed up to a second later.
+func (m *Member) Done() <-chan struct{} { return m.term.Done() }
+
+// Err returns nil while the caller is a member as far as it can know. Afterwards it wraps [etcdlock.ErrLost], or it is
+// [etcdlock.ErrClosed] or [etcdlock.ErrUnlocked]. It compares the session's deadline with the clock. No request is made.
+func (m *Member) Err() error { return m.term.Err() }
+
+// Context returns a context that ends with the membership, with Err as its cause.
+func (m *Member) Context() context.Context { return m.term.Context() }
+
+// Set replaces the value: one round trip, one raft entry. The place in the order stays. If the membership is over, the error
+// is how it ended. A value of more than 1 MiB is [etcdlock.ErrTooLarge]. If ctx ends before etcd answers, the value may
+// have been replaced.
+func (m *Member) Set(ctx context.Context, value string) error {
+	return m.group.failed("set", m.term.Proclaim(ctx, value))
+}
+
+// Leave ends the membership: one round trip. Only the first call does anything. If it was lost before, the error wraps
+// [etcdlock.ErrLost]. If etcd does not answer before ctx ends, the key is removed in the background.
+func (m *Member) Leave(ctx context.Context) error {
+	return m.group.failed("leave", m.term.Resign(ctx))
+}
+
+// Peer is a member as others see it.
+type Peer struct {
+	ID    string
+	Value string
+	Token etcdlock.Token // rises in the order in which the members joined
+}
+
+// Members returns the members in the order in which they joined: one read. It needs no session, and the caller need not be
+// a member.
+func (g *Group) Members(ctx context.Context) ([]Peer, error) {
+	if err := g.ready(ctx); err != nil {
+		return nil, g.failed("members", err)
+	}
+	var peers []Peer
+	l, err := g.read(ctx, g.members())
+	if err == nil {
+		err = l.latest(func(entries map[string][]fairqueue.Entry) { peers = peersOf(entries, "") })
+	}
+	return peers, g.failed("members", err)
+}
+
+// Observe yields the members, in the order in which they joined, and then again after every change, until ctx ends or the
+// loop is left. A loop that is slow skips to the latest state. It needs no session, and the caller need not be a member.
+//
+// Temporary failures are retried. If etcd refuses the read (permission denied), an error is yielded without members, and
+// Observe retries with pauses unless the loop is left. If the client is closed, an error is yielded and the loop ends. It
+// costs one read of all members, one watch, and about every 10 s a read without values.
+func (g *Group) Observe(ctx context.Context) iter.Seq2[[]Peer, error] {
+	err := g.ready(ctx)
+	return func(yield func([]Peer, error) bool) {
+		if err != nil {
+			yield(nil, g.failed("observe", err))
+			return
+		}
+		var last []Peer
+		observe(ctx, &g.common, g.members(), func(entries map[string][]fairqueue.Entry) (changed bool) {
+			peers := peersOf(entries, "")
+			changed = last == nil || !slices.Equal(peers, last)
+			last = peers
+			return changed
+		}, func(err error) bool {
+			if err != nil {
+				return yield(nil, err)
+			}
+			return yield(slices.Clone(last), nil)
+		})
+	}
+}
+
+// peersOf returns the first in line for each id, in the order in which they joined. The queues of members begin with
+// folder.
+func peersOf(entries map[string][]fairqueue.Entry, folder string) []Peer {
+	peers := make([]Peer, 0, len(entries))
+	for queue, line := range entries {
+		escaped, ok := strings.CutPrefix(queue, folder)
+		id, err := url.PathUnescape(escaped)
+		if !ok || err != nil || url.PathEscape(id) != escaped || line[0].Mode != fairqueue.Candidate {
+			continue
+		}
+		peers = append(peers, Peer{ID: id, Value: string(line[0].Value), Token: etcdlock.Token(line[0].Revision)})
+	}
+	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Compare(a.Token, b.Token) })
+	return peers
+}

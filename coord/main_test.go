@@ -1,0 +1,54 @@
+package coord_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/session"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what has to happen.
+const patience = 30 * time.Second
+
+// keep returns a Keeper that is closed at the end of the test.
+func keep(t testing.TB, client *clientv3.Client, opts ...session.Option) *session.Keeper {
+	t.Helper()
+	k := session.Keep(client, opts...)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = k.Close(ctx)
+	})
+	return k
+}
+
+// limited returns a context that ends with the test, or after its patience.
+func limited(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// requireEmpty waits until there is no key in etcd.
+func requireEmpty(t testing.TB, client *clientv3.Client) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		answer, err := client.Get(limited(t), "\x00", clientv3.WithFromKey(), clientv3.WithCountOnly())
+		return err == nil && answer.Count == 0
+	}, patience, 10*time.Millisecond)
+}
+
+func start(t testing.TB, opts ...embedtest.Option) (*embedtest.Cluster, *clientv3.Client) {
+	t.Helper()
+	cluster := embedtest.Start(t, opts...)
+	return cluster, cluster.Client(t)
+}

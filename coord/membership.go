@@ -1,0 +1,90 @@
+package coord
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/internal/request"
+	"github.com/etcdlock/locks/session"
+)
+
+// memberships are those below a folder in etcd. Each id has a queue of its own, in which the first is the member. So a
+// join costs the same however many members there are, and the next of the same id is in line.
+type memberships struct {
+	source session.Source
+	folder string
+}
+
+func (m memberships) election(id string) *etcdlock.Election {
+	return etcdlock.NewElection(m.source, id, etcdlock.WithNamespace(m.folder))
+}
+
+// join waits until id is free.
+func (m memberships) join(ctx context.Context, id, value string) (*etcdlock.Term, error) {
+	limited, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer m.limit(limited, id, end)()
+	term, err := m.election(id).Campaign(limited, value)
+	if err != nil {
+		return nil, orCause(limited, ctx, err)
+	}
+	return term, nil
+}
+
+// keep joins, and again after each loss, until ctx ends or joined returns an error. Otherwise joined returns when its
+// context ends. It may resign.
+func (m memberships) keep(ctx context.Context, id, value string, joined func(context.Context, *etcdlock.Term) error) error {
+	limited, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	stop := m.limit(limited, id, end)
+	defer func() { stop() }()
+	err := m.election(id).Run(limited, value, func(ctx context.Context, term *etcdlock.Term) error {
+		stop()
+		defer func() { stop = m.limit(limited, id, end) }()
+		return joined(ctx, term)
+	})
+	return orCause(limited, ctx, err)
+}
+
+// orCause returns the cause of limited's end, if that came before the end of ctx, and err otherwise.
+func orCause(limited, ctx context.Context, err error) error {
+	if ctx.Err() == nil && limited.Err() != nil {
+		return context.Cause(limited)
+	}
+	return err
+}
+
+// limit ends a wait for an id if another member has it for longer than a crashed one could. stop ends that, and is called
+// when the id is the caller's.
+func (m memberships) limit(ctx context.Context, id string, end context.CancelCauseFunc) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if err := m.taken(ctx, id); err != nil && ctx.Err() == nil {
+			end(err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-over
+	}
+}
+
+// taken returns an error when a member with that id has lived for two TTLs, or nil when ctx ends.
+func (m memberships) taken(ctx context.Context, id string) error {
+	var seen etcdlock.Token
+	for pause := time.Second; request.Sleep(ctx, ctx, pause); {
+		leader, err := m.election(id).Leader(ctx)
+		if err == nil && leader.Token == seen {
+			return fmt.Errorf("%w: %q is that of %s, token %d, for more than two TTLs", ErrIDTaken, brief(id), leader.Key, leader.Token)
+		}
+		pause, seen = time.Second, 0
+		if s, failure := m.source.Session(ctx); failure == nil && err == nil {
+			pause, seen = 2*s.TTL()+time.Second, leader.Token
+		}
+	}
+	return nil
+}

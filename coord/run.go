@@ -1,0 +1,167 @@
+package coord
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/fairqueue"
+)
+
+// leaveTimeout bounds the wait until a member has left. What is not confirmed by then goes on in the background.
+const leaveTimeout = 5 * time.Second
+
+// Run is a member for as long as ctx lasts: it calls work, each in a goroutine of its own, for the shards that are this
+// member's, while it owns them. The id has to be another one for each process, see [Group.Join]; a process that comes again
+// may use the one it had.
+//
+// The context of work has the values of ctx. It ends with ctx; with [ErrReassigned] as its cause if the shard goes to
+// another member, which is in line for it already; or with the loss of the Hold, before another member can own the
+// shard. Then work has to return: the shard is released when it has. If work returns nil before, it is called again after about
+// half a second, under the same Hold. Its Hold may be used for guarded writes, and its token for others; do not unlock it.
+//
+// Run returns only
+//
+//   - when ctx has ended and all works have returned: an error that wraps ctx's cause, and those of works that are not a
+//     context's;
+//   - when a work returns an error although its Hold was not lost: that error, wrapped, after the other works were
+//     stopped and all shards released. If the work was to stop, a context's error does not count;
+//   - when a member that joined earlier has declared another number of shards ([*CountError]), or has the id ([ErrIDTaken]);
+//   - when joining or locking fails for good, as for [Group.Keep].
+//
+// If a work panics, the others are stopped, all shards are released, and Run panics with a [*PanicError]. A loss of the
+// session ends all works and nothing else: Run joins again. src should be a [session.Keeper]. End ctx, and let Run return,
+// before the Keeper is closed.
+func (s *Shards) Run(ctx context.Context, id string, work func(ctx context.Context, h *etcdlock.Hold, shard int) error) error {
+	if work == nil {
+		panic("coord: Run needs a function to work with")
+	}
+	if err := cmp.Or(s.ready(ctx), valid("id", id)); err != nil {
+		return s.failed("run", err)
+	}
+	var failure error
+	err := s.memberships().keep(ctx, id, s.declaration(), func(ctx context.Context, term *etcdlock.Term) error {
+		if failure = s.serve(ctx, term, id, work); failure != nil {
+			return errFailure
+		}
+		return nil
+	})
+	switch {
+	case failure != nil && ctx.Err() != nil:
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), failure)
+	case failure != nil:
+		err = failure
+	}
+	return s.failed("run", err)
+}
+
+// errFailure ends a membership. It is none of a context's, which would be taken for its end.
+var errFailure = errors.New("a failure")
+
+// tenure is one membership of a Run.
+type tenure struct {
+	shards *Shards
+	id     string
+	work   func(context.Context, *etcdlock.Hold, int) error
+
+	ctx context.Context // ends with the membership, or with fail
+	end context.CancelFunc
+
+	current view
+	pending bool                            // members have changed, and the settle time is not over
+	settled *time.Timer                     // fires when it is
+	workers map[int]context.CancelCauseFunc // by shard
+	running sync.WaitGroup
+	ended   chan int // shards whose worker has ended; has room for all
+
+	mu       sync.Mutex
+	failure  error       // the first
+	panicked *PanicError // nil: no work has
+}
+
+// serve is a member until ctx ends, and returns the failure that has ended it before, or came with the end.
+func (s *Shards) serve(ctx context.Context, term *etcdlock.Term, id string, work func(context.Context, *etcdlock.Hold, int) error) error {
+	client, err := s.client(ctx)
+	if err != nil {
+		return err
+	}
+	t := &tenure{shards: s, id: id, work: work, workers: make(map[int]context.CancelCauseFunc), ended: make(chan int, s.count)}
+	t.ctx, t.end = context.WithCancel(ctx)
+	defer t.end()
+	t.settled = time.NewTimer(0)
+	t.settled.Stop()
+	t.follow(client)
+	t.settled.Stop()
+	// The others hear of it while the works stop.
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	_ = term.Resign(leaving) // a loss has ended ctx
+	t.running.Wait()
+	if t.panicked != nil {
+		panic(t.panicked)
+	}
+	return t.failure
+}
+
+// fail ends t because of an error.
+func (t *tenure) fail(err error) {
+	defer t.end()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failure = cmp.Or(t.failure, err)
+}
+
+// follow decides after each change, until t's context ends.
+func (t *tenure) follow(client *clientv3.Client) {
+	l := newLines(t.shards.shards())
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { l.follow(t.ctx, client) })
+	for known := false; t.ctx.Err() == nil; {
+		select {
+		case <-l.news:
+			var v view
+			var wrong error
+			err := l.latest(func(entries map[string][]fairqueue.Entry) { v, wrong = t.shards.viewOf(entries, t.id) })
+			if err = cmp.Or(err, wrong); err != nil {
+				t.fail(t.shards.explain(client, err))
+				return
+			}
+			if !t.pending && !(known && v.sameMembers(t.current)) {
+				t.pending = true
+				t.settled.Reset(t.shards.options.settle)
+			}
+			t.current, known = v, true
+		case <-t.settled.C:
+			t.pending = false
+		case shard := <-t.ended:
+			delete(t.workers, shard)
+		case <-t.ctx.Done():
+			return
+		}
+		if known && !t.pending {
+			t.decide()
+		}
+	}
+}
+
+// decide starts and stops workers.
+func (t *tenure) decide() {
+	own, keep := t.current.decide(t.id)
+	for shard, stop := range t.workers {
+		if !own[shard] && !keep[shard] {
+			stop(ErrReassigned)
+		}
+	}
+	for shard := range own {
+		if t.workers[shard] == nil {
+			t.start(shard)
+		}
+	}
+}
