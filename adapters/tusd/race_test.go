@@ -1,0 +1,5 @@
+//go:build race
+
+package tusdlock_test
+
+func init() { raceDetector = true }
