@@ -5,10 +5,7 @@ import (
 	"errors"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/etcdlock/locks/fairqueue"
-	"github.com/etcdlock/locks/session"
 )
 
 const (
@@ -22,12 +19,8 @@ const (
 // claim is what a lock has acquired: first it waits, then a hold is bound to it. A kind of lock that
 // needs more than a ticket in etcd has a claim of its own.
 type claim interface {
-	Key() string
-	Revision() int64
-	Session() *session.Session
-	Guards() []clientv3.Cmp
-
-	Granted() bool
+	// ticket is nil as long as nothing of the claim is in etcd.
+	ticket() *fairqueue.Ticket
 	Wait(ctx context.Context) error
 	Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool)
 
@@ -46,6 +39,8 @@ type ticketClaim struct {
 	minimum time.Time   // no release takes effect before
 	watch   *time.Timer // starts to watch the keys
 }
+
+func (c *ticketClaim) ticket() *fairqueue.Ticket { return c.Ticket }
 
 func (c *ticketClaim) bind(h *Hold) {
 	c.hold = h

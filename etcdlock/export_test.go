@@ -4,19 +4,16 @@ import "time"
 
 // WaitingLocally tells how many goroutines wait for m, one of them in etcd's queue perhaps.
 func WaitingLocally(m *Mutex) int {
-	m.line.mu.Lock()
-	defer m.line.mu.Unlock()
-	if m.line.taken && m.line.current == nil {
-		return len(m.line.waiting) + 1
+	waiting := int(m.line.waiting.Load())
+	if len(m.line.turn) == 0 && !OwnsLocally(m) {
+		waiting++
 	}
-	return len(m.line.waiting)
+	return waiting
 }
 
 // OwnsLocally reports whether m's line owns the lock, as far as it has heard.
 func OwnsLocally(m *Mutex) bool {
-	m.line.mu.Lock()
-	defer m.line.mu.Unlock()
-	return m.line.current != nil
+	return m.line.owns()
 }
 
 // WithRecheck sets how often FollowAll compares what it has with etcd.

@@ -118,7 +118,7 @@ func TestAnOwnerWithoutAnAnswerGivesItsTicketBack(t *testing.T) {
 	h := lock(t, l.m)
 	waiting := lineUp(t, within(t), l.m, 1)
 	remote := queued(t, l.client, l.other, 1)
-	held := l.cluster.Hold("Range", embedtest.Once()) // until the end
+	held := l.cluster.Hold("Txn", embedtest.Once()) // until the end
 	unlock(t, h)
 	require.NoError(t, held.Wait(within(t)))
 	unlock(t, granted(t, remote))

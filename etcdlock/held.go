@@ -57,6 +57,29 @@ func sameSource(a, b session.Source) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
+// wouldUpgrade reports whether ctx comes from a reader's hold of what l is to take exclusively: l would wait for it.
+func (l *lock) wouldUpgrade(ctx context.Context) bool {
+	if ctx.Value(heldKey{}) == nil {
+		return false
+	}
+	for _, c := range l.covers {
+		if c.shared {
+			continue
+		}
+		for h := range holdsAt(ctx, l.source, c.prefix) {
+			if h.reads(c.prefix) && h.Err() == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// reads reports whether others may read what is locked at prefix while h is held.
+func (h *Hold) reads(prefix string) bool {
+	return h.downgraded.Load() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return c.prefix == prefix && c.shared })
+}
+
 // RequireHeld returns nil if ctx comes from a hold of the lock called name that has not ended: if it
 // is the context that Do gave to its function, that Hold.Context or the Lock of a ReentrantLock
 // returned, or one derived from it. Otherwise the error wraps [ErrNotHeld], or is the end of the hold

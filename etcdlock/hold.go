@@ -24,8 +24,9 @@ type Token int64
 type Hold struct {
 	lock   *lock
 	claim  claim
-	values context.Context // given to Lock, for Context
-	since  time.Time       // of the grant; zero: there are no hooks to call
+	ticket *fairqueue.Ticket // of claim
+	values context.Context   // given to Lock, for Context
+	since  time.Time         // of the grant; zero: there are no hooks to call
 
 	// outer ends the hold when it ends: a session, or a hold that this one is a part of.
 	outer interface {
@@ -44,7 +45,8 @@ type Hold struct {
 }
 
 func newHold(ctx context.Context, l *lock, c claim) *Hold {
-	h := &Hold{lock: l, claim: c, values: ctx, outer: c.Session()}
+	t := c.ticket()
+	h := &Hold{lock: l, claim: c, ticket: t, values: ctx, outer: t.Session()}
 	c.bind(h)
 	return h
 }
@@ -135,12 +137,12 @@ func (h *Hold) Ensure(ctx context.Context, d time.Duration) (err error) {
 	if time.Until(h.Deadline()) >= d {
 		return nil
 	}
-	if err := h.claim.Session().Renew(ctx); err != nil {
+	if err := h.ticket.Session().Renew(ctx); err != nil {
 		return h.orEnd(err)
 	}
 	if left := time.Until(h.Deadline()); left < d {
 		return fmt.Errorf("a session of TTL %v can be trusted for %v at most, not for %v",
-			h.claim.Session().TTL(), left.Round(time.Millisecond), d)
+			h.ticket.Session().TTL(), left.Round(time.Millisecond), d)
 	}
 	return h.Err()
 }

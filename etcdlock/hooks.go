@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/etcdlock/locks/fairqueue"
 )
 
 // Hooks are called when something happens to a lock, for metrics and logs; see [WithHooks]. Each may
@@ -108,47 +110,25 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
-// attempt is one call of Lock, for the hooks. If there are none it is nil.
-type attempt struct {
-	lock   *lock
-	ctx    context.Context
-	began  time.Time
-	queued bool
-}
-
-func (l *lock) attempt(ctx context.Context) *attempt {
-	if len(l.opts.hooks) == 0 {
-		return nil
-	}
-	return &attempt{lock: l, ctx: ctx, began: time.Now()}
-}
-
-// waiting is called when c is in line.
-func (a *attempt) waiting(c claim) {
-	if a == nil {
-		return
-	}
+// waiting is called when the claim is in line.
+func (a *attempt) waiting() {
 	a.queued = true
 	callOrUndo(func() {
-		call(a.lock, func(h *Hooks) func(Waiting) { return h.Waiting }, Waiting{a.lock.event(a.ctx, c)})
+		call(a.lock, func(h *Hooks) func(Waiting) { return h.Waiting }, Waiting{a.event()})
 	}, func() {
 		over, end := context.WithCancel(context.Background())
 		end()
-		a.failed(c, c.Wait(over)) // which gives it up
+		a.failed(a.claim.Wait(over)) // which gives it up
 	})
 }
 
-// failed is called with nil for c if nothing has been in line.
-func (a *attempt) failed(c claim, err error) {
-	if a != nil {
-		call(a.lock, func(h *Hooks) func(Failed) { return h.Failed },
-			Failed{a.lock.event(a.ctx, c), time.Since(a.began), a.queued, err})
-	}
+func (a *attempt) failed(err error) {
+	call(a.lock, func(h *Hooks) func(Failed) { return h.Failed }, Failed{a.event(), time.Since(a.began), a.queued, err})
 }
 
 // granted also has a loss of h call the hooks.
 func (a *attempt) granted(h *Hold) {
-	if a == nil {
+	if len(a.lock.opts.hooks) == 0 {
 		return
 	}
 	h.since = time.Now()
@@ -166,12 +146,19 @@ func (h *Hold) released(afterLost bool, err error) {
 	}
 }
 
-func (h *Hold) event() Event { return h.lock.event(h.values, h.claim) }
+func (a *attempt) event() Event {
+	if a.claim == nil {
+		return a.lock.event(a.ctx, nil)
+	}
+	return a.lock.event(a.ctx, a.claim.ticket())
+}
 
-func (l *lock) event(ctx context.Context, c claim) Event {
+func (h *Hold) event() Event { return h.lock.event(h.values, h.ticket) }
+
+func (l *lock) event(ctx context.Context, t *fairqueue.Ticket) Event {
 	e := Event{Context: ctx, Name: l.name, Kind: l.kind}
-	if c != nil {
-		e.Key, e.Token = c.Key(), Token(c.Revision())
+	if t != nil {
+		e.Key, e.Token = t.Key(), Token(t.Revision())
 	}
 	return e
 }

@@ -3,8 +3,7 @@ package etcdlock
 import (
 	"cmp"
 	"context"
-	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdlock/locks/fairqueue"
@@ -27,11 +26,13 @@ type line struct {
 	single *single
 	localOptions
 
-	mu      sync.Mutex
-	taken   bool // the turn is
-	waiting []*localClaim
-	current *ownership        // of the claim that has the turn; or it is kept; nil: none
-	ticket  *fairqueue.Ticket // the last that the process got
+	// turn is full while no claim has the turn: of the ownership that is kept, or nil if there is none. The runtime
+	// serves the goroutines that wait to receive in the order in which they came.
+	turn    chan *ownership
+	waiting atomic.Int64 // claims that wait for their turn
+
+	current atomic.Pointer[ownership]        // the latest, which may have ended
+	ticket  atomic.Pointer[fairqueue.Ticket] // the latest of the process
 }
 
 // newLine returns nil if the options ask for nothing.
@@ -42,51 +43,69 @@ func newLine(s *single) *line {
 	if s.opts.minHold > 0 {
 		panic("etcdlock: WithMinHold cannot be together with WithLocalHandover or WithRetention")
 	}
-	return &line{single: s, localOptions: s.opts.local}
+	l := &line{single: s, localOptions: s.opts.local, turn: make(chan *ownership, 1)}
+	l.turn <- nil
+	return l
 }
 
 func (l *line) lock(ctx context.Context) (claim, error) {
-	c := &localClaim{line: l}
-	l.mu.Lock()
-	if l.current == nil {
+	if !l.owns() {
 		// Callers wait for a session at the same time, rather than each in its turn.
-		l.mu.Unlock()
 		if _, err := l.single.source.Session(ctx); err != nil {
 			return nil, err
 		}
-		l.mu.Lock()
 	}
-	if l.taken {
-		c.turn = make(chan *ownership, 1)
-		l.waiting = append(l.waiting, c)
-	}
-	l.taken = true
-	l.mu.Unlock()
-	if c.turn != nil {
+	c := &localClaim{line: l}
+	select {
+	case o := <-l.turn:
+		return c, c.take(ctx, o, l.single.join)
+	default:
+		l.waiting.Add(1)
+		c.waits = time.Now()
 		return c, nil
 	}
-	return c, c.join(ctx, l.single.join)
 }
 
 func (l *line) tryLock(ctx context.Context) (claim, error) {
-	l.mu.Lock()
-	busy := l.taken
-	l.taken = true
-	l.mu.Unlock()
-	if busy {
+	c := &localClaim{line: l}
+	select {
+	case o := <-l.turn:
+		return c, c.take(ctx, o, l.single.tryJoin)
+	default:
 		return nil, ErrBusy
 	}
-	c := &localClaim{line: l}
-	return c, c.join(ctx, l.single.tryJoin)
 }
 
-// pass gives the turn to the claim that has waited longest. With it goes o, or the claim has to join. It is called
-// with mu held.
-func (l *line) pass(o *ownership) {
-	l.taken = len(l.waiting) > 0
-	if l.taken {
-		l.waiting[0].turn <- o
-		l.waiting = l.waiting[1:]
+// owns reports whether the process has the lock, as far as it has noticed.
+func (l *line) owns() bool {
+	o := l.current.Load()
+	return o != nil && o.base.ended() == nil
+}
+
+// hand gives the turn, and o with it, to the claim that has waited longest. Without one o is kept, or given back.
+func (l *line) hand(o *ownership) {
+	l.turn <- o // does not block: only the claim with the turn, or what ends that, is here
+	switch {
+	case o == nil || l.waiting.Load() > 0:
+	case o.keeps():
+		o.expiry.Reset(l.idle)
+		o.listen()
+	default:
+		l.drop(o)
+	}
+}
+
+// drop gives o back if no claim has it.
+func (l *line) drop(o *ownership) {
+	select {
+	case kept := <-l.turn:
+		if kept != o {
+			l.turn <- kept
+			return
+		}
+		l.turn <- nil
+		go o.base.discard() // ends with its own time-out
+	default:
 	}
 }
 
@@ -94,55 +113,50 @@ func (l *line) pass(o *ownership) {
 type localClaim struct {
 	nestedClaim // of own
 	line        *line
-	turn        chan *ownership   // nil: it has had the turn from the start
-	ticket      *fairqueue.Ticket // nil: it waits for its turn
+	waits       time.Time         // since when it waits for its turn; zero: it had it at once
+	place       *fairqueue.Ticket // nil: it has none yet
 	own         *ownership        // nil before the grant
-
-	// Of one that has given up before its turn: the ticket of the process, and whether that owned.
-	inTheWay *fairqueue.Ticket
-	owned    bool
 }
 
-// join is called with the turn. It takes the ownership that is kept, or gets a ticket.
-func (c *localClaim) join(ctx context.Context, join func(context.Context) (*fairqueue.Ticket, error)) error {
-	l := c.line
-	if o := l.takeKept(ctx); o != nil {
-		c.have(o)
-		return nil
+// take is called with the turn, and with what came with it. The claim takes the ownership, or gets a ticket.
+func (c *localClaim) take(ctx context.Context, o *ownership, join func(context.Context) (*fairqueue.Ticket, error)) error {
+	if o != nil {
+		if o.take(ctx, c.waits) {
+			c.have(o)
+			return nil
+		}
+		_ = o.base.unlock(ctx) // first: TryLock must not find the ticket of its own process in the way
 	}
 	t, err := join(ctx)
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if err != nil {
-		l.pass(nil)
+		c.line.hand(nil)
 		return err
 	}
-	c.ticket, l.ticket = t, t
+	c.place = t
+	c.line.ticket.Store(t)
 	return nil
 }
 
 func (c *localClaim) have(o *ownership) {
-	c.own, c.ticket, c.nestedClaim = o, o.ticket, nestedClaim{o.base.claim, o.base}
+	c.own, c.place, c.nestedClaim = o, o.ticket, nestedClaim{o.base.claim, o.base}
 }
 
-func (c *localClaim) Granted() bool { return c.own != nil || c.ticket != nil && c.ticket.Granted() }
+func (c *localClaim) ticket() *fairqueue.Ticket { return c.place }
 
 func (c *localClaim) Wait(ctx context.Context) error {
-	if c.turn != nil {
+	if !c.waits.IsZero() {
 		if err := c.waitForTurn(ctx); err != nil {
 			return err
 		}
 	}
 	if c.own == nil {
-		if err := c.ticket.Wait(ctx); err != nil {
-			c.line.mu.Lock()
-			defer c.line.mu.Unlock()
-			c.line.pass(nil)
+		if err := c.place.Wait(ctx); err != nil {
+			c.line.hand(nil)
 			return err
 		}
-		c.have(c.line.begin(c.ticket))
+		c.have(c.line.begin(c.place))
 	}
-	err := cmp.Or(ctx.Err(), c.base.Err())
+	err := cmp.Or(ctx.Err(), c.base.ended())
 	if err != nil {
 		_ = c.release(ctx) // err is returned
 	}
@@ -151,56 +165,33 @@ func (c *localClaim) Wait(ctx context.Context) error {
 
 func (c *localClaim) waitForTurn(ctx context.Context) error {
 	l := c.line
-	var o *ownership
 	select {
-	case o = <-c.turn:
+	case o := <-l.turn:
+		l.waiting.Add(-1)
+		return c.take(ctx, o, l.single.join)
 	case <-ctx.Done():
-		l.mu.Lock()
-		if i := slices.Index(l.waiting, c); i >= 0 {
-			l.waiting = slices.Delete(l.waiting, i, i+1)
-			c.inTheWay, c.owned = l.ticket, l.current != nil
-			l.mu.Unlock()
-			return ctx.Err()
+	}
+	if l.waiting.Add(-1) == 0 {
+		select {
+		case o := <-l.turn: // perhaps handed on for this claim
+			l.hand(o)
+		default:
 		}
-		l.mu.Unlock()
-		o = <-c.turn // at the same moment
 	}
-	if o == nil {
-		return c.join(ctx, l.single.join)
-	}
-	c.have(o)
-	return nil
-}
-
-// Key is empty while the claim waits for its turn.
-func (c *localClaim) Key() string {
-	if c.ticket == nil {
-		return ""
-	}
-	return c.ticket.Key()
-}
-
-// Revision is 0 while the claim waits for its turn.
-func (c *localClaim) Revision() int64 {
-	if c.ticket == nil {
-		return 0
-	}
-	return c.ticket.Revision()
+	return ctx.Err()
 }
 
 // Ahead counts the tickets in etcd's queue. In memory, others may be ahead besides.
 func (c *localClaim) Ahead(ctx context.Context) (owner fairqueue.Entry, ahead int, ok bool) {
-	if c.ticket != nil {
-		return c.ticket.Ahead(ctx)
-	}
-	if c.inTheWay == nil {
+	t := cmp.Or(c.place, c.line.ticket.Load())
+	switch {
+	case t == nil:
 		return fairqueue.Entry{}, 0, false
+	case c.place == nil && c.line.owns():
+		owner, ok = t.Self(ctx)
+		return owner, 1, ok
 	}
-	if !c.owned {
-		return c.inTheWay.Ahead(ctx)
-	}
-	owner, ok = c.inTheWay.Self(ctx)
-	return owner, 1, ok
+	return t.Ahead(ctx)
 }
 
 func (c *localClaim) release(ctx context.Context) error { return c.own.pass(ctx) }

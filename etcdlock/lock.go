@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
@@ -54,38 +55,50 @@ func (l *lock) acquire(ctx context.Context, op string, join func(context.Context
 // acquireClaim takes the lock with a claim, and binds a hold to it.
 func (l *lock) acquireClaim(ctx context.Context, op string, join func(context.Context) (claim, error)) (*Hold, error) {
 	l.ready(ctx)
-	a := l.attempt(ctx)
-	c, err := l.wait(ctx, a, join)
-	if err != nil {
+	a := attempt{lock: l, ctx: ctx}
+	if len(l.opts.hooks) > 0 {
+		a.began = time.Now()
+	}
+	if err := a.wait(join); err != nil {
 		err = failed(op, l.name, err)
-		a.failed(c, err)
+		a.failed(err)
 		return nil, err
 	}
-	h := newHold(ctx, l, c)
+	h := newHold(ctx, l, a.claim)
 	a.granted(h)
 	return h, nil
 }
 
+// attempt is one call of Lock.
+type attempt struct {
+	lock   *lock
+	ctx    context.Context
+	began  time.Time // zero: there are no hooks
+	claim  claim     // nil: nothing has been in line
+	queued bool      // it has been in line for a taken lock
+}
+
 // wait joins and waits for the grant.
-func (l *lock) wait(ctx context.Context, a *attempt, join func(context.Context) (claim, error)) (claim, error) {
-	if l.err != nil {
-		return nil, l.err
+func (a *attempt) wait(join func(context.Context) (claim, error)) error {
+	switch {
+	case a.lock.err != nil:
+		return a.lock.err
+	case a.lock.wouldUpgrade(a.ctx):
+		return ErrUpgrade
 	}
-	if l.wouldUpgrade(ctx) {
-		return nil, ErrUpgrade
-	}
-	c, err := join(ctx)
+	c, err := join(a.ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if !c.Granted() {
-		a.waiting(c)
+	a.claim = c
+	if t := c.ticket(); t == nil || !t.Granted() {
+		a.waiting()
 	}
-	err = c.Wait(ctx)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+	err = c.Wait(a.ctx)
+	if errors.Is(err, context.DeadlineExceeded) && a.ctx.Err() != nil {
 		err = explain(c, err)
 	}
-	return c, err
+	return err
 }
 
 // single is a lock of one queue.

@@ -3,6 +3,8 @@ package etcdlock
 import (
 	"context"
 	"reflect"
+
+	"github.com/etcdlock/locks/fairqueue"
 )
 
 // A nil argument is a mistake in the program. The panic names it.
@@ -32,12 +34,12 @@ func (l *lock) ready(ctx context.Context) {
 	needContext(ctx)
 }
 
-// bound returns the claim that h is bound to, and panics for a hold that does not come from a lock.
-func (h *Hold) bound() claim {
-	if h == nil || h.claim == nil {
+// bound returns the ticket that h is bound to, and panics for a hold that does not come from a lock.
+func (h *Hold) bound() *fairqueue.Ticket {
+	if h == nil || h.ticket == nil {
 		panic("etcdlock: a hold comes from a lock")
 	}
-	return h.claim
+	return h.ticket
 }
 
 func (h *Hold) ready(ctx context.Context) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdlock/locks/fairqueue"
@@ -20,8 +21,7 @@ const (
 	confirmLimit = 250 * time.Millisecond
 )
 
-// ownership is a hold of the process, the base, which several holds share, one after the other. The first group
-// of fields is guarded by the line's mu, the second belongs to the goroutine that has the ownership.
+// ownership is a hold of the process, the base, which several holds share, one after the other.
 type ownership struct {
 	line   *line
 	ticket *fairqueue.Ticket
@@ -29,9 +29,12 @@ type ownership struct {
 	listen func()      // for other processes that want it; only the first call does anything
 	expiry *time.Timer // of the time for which it is kept
 
-	held   bool // by a claim; otherwise it is kept
-	wanted bool // by another process, as far as is known
+	// held says that a claim has it, and the turn. The goroutine that sets it to false passes the turn on: Unlock, or
+	// that of a loss.
+	held   atomic.Bool
+	wanted atomic.Bool // by another process, as far as is known
 
+	// The rest belongs to the claim that has the turn.
 	since  time.Time // of the grant, or of the last answer that nobody else is in the queue
 	grants int       // in memory since then
 	asked  time.Time // when etcd last confirmed that the ticket is there; zero: never
@@ -40,67 +43,48 @@ type ownership struct {
 
 // begin makes t, which has been granted, the current ownership, for the claim that has the turn.
 func (l *line) begin(t *fairqueue.Ticket) *ownership {
-	o := &ownership{line: l, ticket: t, held: true, since: time.Now(), grants: 1}
+	o := &ownership{line: l, ticket: t, since: time.Now(), grants: 1}
+	o.held.Store(true)
 	o.base = newHold(context.Background(), &lock{name: l.single.name}, &ticketClaim{Ticket: t})
 	o.listen = sync.OnceFunc(func() { go o.untilWanted() })
-	o.expiry = time.AfterFunc(max(l.idle, time.Second), o.drop) // which does nothing while it is held
-	l.mu.Lock()
-	l.current = o
-	l.mu.Unlock()
+	o.expiry = time.AfterFunc(max(l.idle, time.Second), func() { l.drop(o) })
+	l.current.Store(o)
 	context.AfterFunc(o.base.Context(), o.ended)
 	return o
 }
 
-// takeKept is called with the turn. It takes the ownership that is kept, if etcd still has it.
-func (l *line) takeKept(ctx context.Context) *ownership {
-	l.mu.Lock()
-	o := l.current
-	l.mu.Unlock()
-	if o == nil {
-		return nil
+// take is called with the turn. It reports whether a call that waits since then may have o; zero: since now.
+func (o *ownership) take(ctx context.Context, waits time.Time) bool {
+	if o.base.Err() != nil {
+		return false
 	}
-	// Not with mu held: a loss that is noticed here is logged, and the reader of the log may ask the hold.
-	there := !o.retired() && o.confirm(ctx, false) && o.base.Err() == nil
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if there && l.current == o && !o.wanted {
-		o.held = true
-		o.grants++
-		return o
+	now := time.Now()
+	there, alone := o.confirm(ctx, waits, now, false)
+	if !there || !alone && o.wanted.Load() && o.spent(now) {
+		return false
 	}
-	l.current = nil
-	go o.base.discard() // ends with its own time-out
-	return nil
+	o.held.Store(true)
+	o.grants++
+	return true
 }
 
 // pass is called by the claim that has o. It hands o on, keeps it, or gives it back to etcd.
 func (o *ownership) pass(ctx context.Context) error {
 	l := o.line
-	l.mu.Lock()
-	waiting := len(l.waiting) > 0
-	useful, ask := l.current == o && !o.retired() && (waiting || o.keeps()), waiting && o.spent()
-	l.mu.Unlock()
-	confirmed := useful && o.confirm(ctx, ask) && o.base.ended() == nil
-	l.mu.Lock()
-	switch {
-	case l.current != o: // it is lost, and the turn has been passed on with that
-	case confirmed && len(l.waiting) > 0 && (o.grants == 0 || !o.spent()):
-		o.grants++
-		l.pass(o)
-		l.mu.Unlock()
-		return nil
-	case confirmed && len(l.waiting) == 0 && o.keeps():
-		o.held = false
-		o.expiry.Reset(l.idle)
-		l.pass(nil)
-		l.mu.Unlock()
-		o.listen()
-		return nil
-	default:
-		l.current = nil
-		l.pass(nil)
+	var there, alone bool
+	now := time.Now()
+	if waiting := l.waiting.Load() > 0; waiting || o.keeps() {
+		there, alone = o.confirm(ctx, time.Time{}, now, waiting && o.spent(now))
 	}
-	l.mu.Unlock()
+	waiting := l.waiting.Load() > 0
+	switch {
+	case !o.held.CompareAndSwap(true, false): // it is lost, and the turn has been passed on with that
+		return o.base.ended()
+	case there && waiting && (alone || !o.spent(now)), there && !waiting && o.keeps():
+		l.hand(o)
+		return nil
+	}
+	l.hand(nil)
 	err := o.base.unlock(ctx) // nil if ended, at a loss, came first
 	if end := o.base.ended(); !errors.Is(end, ErrUnlocked) {
 		err = end
@@ -109,30 +93,32 @@ func (o *ownership) pass(ctx context.Context) error {
 }
 
 // spent reports whether the bounds are reached for which o may be handed on.
-func (o *ownership) spent() bool {
-	return o.grants >= o.line.grants || time.Since(o.since) >= o.line.bound
+func (o *ownership) spent(now time.Time) bool {
+	return o.grants >= o.line.grants || now.Sub(o.since) >= o.line.bound
 }
 
-// retired reports whether the session of o gets no new callers.
-func (o *ownership) retired() bool { return o.ticket.Session().Link().Retired().Err() != nil }
+// keeps reports whether o may be kept if no claim waits.
+func (o *ownership) keeps() bool { return o.line.idle > 0 && !o.wanted.Load() }
 
-// keeps reports whether o may be kept if no claim waits. It is called with mu held.
-func (o *ownership) keeps() bool { return o.line.idle > 0 && !o.wanted }
+// retired is the context of o's session that ends when it gets no new callers.
+func (o *ownership) retired() context.Context { return o.ticket.Session().Link().Retired() }
 
-// trusted reports whether the next hold may have o without a question to etcd. The ticket may have
+// trusted reports whether a call that waits since then may have o without a question to etcd. The ticket may have
 // been removed by hand, and another process may have the lock. A goroutine that calls Lock after that
 // must not be granted it. So there is a question after each pause, and every so often without one.
-func (o *ownership) trusted(now time.Time) bool {
-	return now.Sub(o.used) < pauseless && now.Sub(o.asked) < longestTrust
+func (o *ownership) trusted(waits, now time.Time) bool {
+	return !waits.IsZero() && o.asked.After(waits) || now.Sub(o.used) < pauseless && now.Sub(o.asked) < longestTrust
 }
 
-// confirm reports whether the ticket is there, so that o may be handed on or kept. ask says that it has to be known
-// whether others are in etcd's queue, too.
-func (o *ownership) confirm(ctx context.Context, ask bool) bool {
-	now := time.Now()
-	if !ask && o.trusted(now) {
+// confirm reports whether the ticket is there, so that a call that waits since then may have o. ask says that it has
+// to be known whether others are in etcd's queue, too; alone is false if they are, or if it was not asked.
+func (o *ownership) confirm(ctx context.Context, waits, now time.Time, ask bool) (there, alone bool) {
+	if o.retired().Err() != nil || o.base.ended() != nil {
+		return false, false
+	}
+	if !ask && o.trusted(waits, now) {
 		o.used = now
-		return true
+		return true, false
 	}
 	ctx, cancel := request.Grace(ctx)
 	defer cancel()
@@ -143,59 +129,37 @@ func (o *ownership) confirm(ctx context.Context, ask bool) bool {
 		_ = o.base.gone(err)
 	}
 	if err != nil {
-		return false
+		return false, false
 	}
 	o.asked, o.used = now, time.Now()
 	if alone {
 		o.since, o.grants = now, 0 // a process that comes later waits no longer than the bound
-		return true
+	} else {
+		o.wanted.Store(true)
 	}
-	o.line.mu.Lock()
-	o.wanted = true
-	o.line.mu.Unlock()
-	return true
+	return o.base.ended() == nil, alone
 }
 
 // untilWanted gives o back when another process wants it, or its session gets no new callers. It ends with the base.
 func (o *ownership) untilWanted() {
 	ctx, cancel := context.WithCancel(o.base.Context())
 	defer cancel()
-	defer context.AfterFunc(o.ticket.Session().Link().Retired(), cancel)()
-	if err := o.ticket.Wanted(ctx); errors.Is(err, fairqueue.ErrGone) {
+	defer context.AfterFunc(o.retired(), cancel)()
+	err := o.ticket.Wanted(ctx)
+	switch {
+	case errors.Is(err, fairqueue.ErrGone):
 		_ = o.base.gone(err)
-		return
-	}
-	o.line.mu.Lock()
-	o.wanted = true // or etcd refuses to tell
-	o.line.mu.Unlock()
-	o.drop()
-}
-
-// drop gives o back if it is kept.
-func (o *ownership) drop() {
-	l := o.line
-	l.mu.Lock()
-	kept := l.current == o && !o.held
-	if kept {
-		l.current = nil
-	}
-	l.mu.Unlock()
-	if kept {
-		o.base.discard()
+	case o.base.ended() == nil: // or etcd refuses to tell
+		o.wanted.Store(true)
+		o.line.drop(o)
 	}
 }
 
 // ended is called when the base has ended. If it was lost, the claim that has it has no turn any more.
 func (o *ownership) ended() {
 	o.expiry.Stop()
-	l := o.line
-	l.mu.Lock()
-	if l.current == o {
-		l.current = nil
-		if o.held {
-			l.pass(nil)
-		}
+	if o.held.CompareAndSwap(true, false) {
+		o.line.hand(nil)
 	}
-	l.mu.Unlock()
 	o.base.discard() // so that the name of a key that is lost is free again
 }

@@ -275,3 +275,38 @@ func TestAKeptLockIsNotTakenAgainBeforeAnotherProcessThatWaits(t *testing.T) {
 	unlock(t, theirs)
 	require.Greater(t, granted(t, waiting).Token(), theirs.Token())
 }
+
+// Others wait in memory meanwhile.
+func TestALockThatIsKeptAndLostWhileItIsAskedForPassesItsTurnOnce(t *testing.T) {
+	l := newLocal(t, kept)
+	h := lock(t, l.m)
+	unlock(t, h)
+	awaitTickets(t, l.client, 1) // a pause, after which the ticket is asked for
+	question := l.cluster.Hold("Txn", embedtest.Once())
+	first := locking(within(t), l.m)
+	require.NoError(t, question.Wait(within(t)))
+	second := locking(within(t), l.m)
+	_ = etcdlock.ForceRelease(within(t), l.client, h.Key(), h.Token()) // unless it comes too late
+	require.Eventually(t, func() bool { return !etcdlock.OwnsLocally(l.m) }, patience, waitABit)
+	question.Heal()
+	next := granted(t, first)
+	require.Greater(t, next.Token(), h.Token())
+	require.Eventually(t, func() bool { return etcdlock.WaitingLocally(l.m) == 1 }, patience, waitABit)
+	require.Equal(t, 1, tickets(t, l.client), "only the claim with the turn is in etcd's line")
+	unlock(t, next)
+	unlock(t, granted(t, second))
+}
+
+// The ticket of the process must not be in the way of its own call.
+func TestTryLockTakesAKeptLockAnewIfEtcdDoesNotSayThatItIsThere(t *testing.T) {
+	l := newLocal(t, kept)
+	h := lock(t, l.m)
+	unlock(t, h)
+	awaitTickets(t, l.client, 1) // a pause, after which the ticket is asked for
+	question := l.cluster.Hold("Txn", embedtest.Once())
+	again := tryLock(t, l.m)
+	require.Greater(t, again.Token(), h.Token())
+	question.Heal()
+	require.NoError(t, again.Err())
+	unlock(t, again)
+}

@@ -3,7 +3,6 @@ package etcdlock
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/etcdlock/locks/session"
 )
@@ -37,29 +36,6 @@ func (m *RWMutex) TryLock(ctx context.Context) (*Hold, error) {
 }
 
 func (m *RWMutex) part() *single { return &m.single }
-
-// wouldUpgrade reports whether ctx comes from a reader's hold of what l is to take exclusively: l would wait for it.
-func (l *lock) wouldUpgrade(ctx context.Context) bool {
-	if ctx.Value(heldKey{}) == nil {
-		return false
-	}
-	for _, c := range l.covers {
-		if c.shared {
-			continue
-		}
-		for h := range holdsAt(ctx, l.source, c.prefix) {
-			if h.reads(c.prefix) && h.Err() == nil {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// reads reports whether others may read what is locked at prefix while h is held.
-func (h *Hold) reads(prefix string) bool {
-	return h.downgraded.Load() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return c.prefix == prefix && c.shared })
-}
 
 // RLock waits in line until it has the lock as a reader. Costs and errors are those of [Mutex.Lock].
 func (m *RWMutex) RLock(ctx context.Context) (*Hold, error) { return m.read.Lock(ctx) }

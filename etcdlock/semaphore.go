@@ -121,8 +121,6 @@ func (s *Semaphore) Sizes(ctx context.Context) iter.Seq2[int64, error] {
 // Slot returns the number of a semaphore's permit, from 0 to size - 1, which no other holder has. ok
 // is false for other holds, and for semaphores without [WithSlots].
 func (h *Hold) Slot() (number int, ok bool) {
-	if c, is := h.bound().(*ticketClaim); is && c.Slot >= 0 {
-		return c.Slot, true
-	}
-	return 0, false
+	number = h.bound().Slot
+	return max(number, 0), number >= 0
 }

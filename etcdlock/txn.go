@@ -73,7 +73,7 @@ func (t *guardedTxn) Commit() (response *clientv3.TxnResponse, err error) {
 		return nil, err // the client would send nothing, and its error would look like that of a lost answer
 	}
 	defer context.AfterFunc(t.hold.Context(), stop)() // without the lock there is nothing to wait for
-	s, guards := t.hold.claim.Session(), t.hold.Guards()
+	s, guards := t.hold.ticket.Session(), t.hold.Guards()
 	var missing string
 	if err = request.AwaitConnection(ctx, ctx, s.Client()); err != nil {
 		err = request.Unsent(err)
