@@ -63,7 +63,7 @@ func (e *Elector) IsLeader(context.Context) error {
 // Term returns the term while this scheduler leads, for its token and guarded transactions.
 func (e *Elector) Term() (t *etcdlock.Term, ok bool) {
 	t = e.term.Load()
-	return t, t != nil
+	return t, t != nil && t.Err() == nil
 }
 
 // Close resigns and leaves the election. It returns ctx's error if that takes longer than ctx; it goes on in the background

@@ -3,6 +3,7 @@ package gocronlock_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,8 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
+
+var blackHoles = flag.Int("blackholes", 2, "how many times a leader is cut off")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -130,11 +133,11 @@ func TestALossOfARunIsReported(t *testing.T) {
 	}
 }
 
-// The leader is cut off. It starts no job after its deadline, and another scheduler runs the jobs.
+// One leader after the other is cut off. It starts no job beside the next one, which runs the jobs.
 func TestALeaderInABlackHoleStartsNoJobBesideTheNext(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
-	var leaders [2]atomic.Int64 // runs by each
+	var runs [2]atomic.Int64 // of each
 	var beside atomic.Int64
 	var electors [2]*gocronlock.Elector
 	var links [2]*embedtest.Link
@@ -146,33 +149,44 @@ func TestALeaderInABlackHoleStartsNoJobBesideTheNext(t *testing.T) {
 	}
 	for i := range electors {
 		schedule(t, gocron.WithDistributedElector(electors[i]), 0, 50*time.Millisecond, func() {
-			leaders[i].Add(1)
+			runs[i].Add(1)
 			if electors[0].IsLeader(t.Context()) == nil && electors[1].IsLeader(t.Context()) == nil {
 				beside.Add(1)
 			}
 		})
 	}
-	runs := func(i int) func() bool {
-		from := leaders[i].Load()
-		return func() bool { return leaders[i].Load() > from+3 }
+	runsJobs := func(i int) {
+		t.Helper()
+		from := runs[i].Load()
+		require.Eventually(t, func() bool { return runs[i].Load() > from+3 }, time.Minute, time.Millisecond)
 	}
 	leader := 0
 	require.Eventually(t, func() bool {
-		for i, e := range electors {
-			if _, ok := e.Term(); ok {
-				leader = i
-				return true
-			}
+		if _, ok := electors[1].Term(); ok {
+			leader = 1
 		}
-		return false
+		_, ok := electors[leader].Term()
+		return ok
 	}, time.Minute, time.Millisecond)
-	require.Eventually(t, runs(leader), time.Minute, time.Millisecond)
-	links[leader].Blackhole()
-	require.Eventually(t, runs(1-leader), time.Minute, time.Millisecond)
-	require.ErrorIs(t, electors[leader].IsLeader(t.Context()), gocronlock.ErrNotLeader)
-	links[leader].Heal()
-	require.NoError(t, electors[1-leader].Close(t.Context()))
-	require.Eventually(t, runs(leader), time.Minute, time.Millisecond, "it stands again")
+	election := etcdlock.NewElection(keep(t, cluster.Client(t)), "scheduler")
+	for range *blackHoles {
+		runsJobs(leader)
+		require.Eventually(t, func() bool {
+			waiting, err := election.Candidates(t.Context())
+			return err == nil && len(waiting) == 1
+		}, time.Minute, time.Millisecond, "the other stands, again")
+		cut := leader
+		leader = 1 - cut
+		links[cut].Blackhole()
+		runsJobs(leader)
+		before := runs[cut].Load()
+		require.ErrorIs(t, electors[cut].IsLeader(t.Context()), gocronlock.ErrNotLeader)
+		runsJobs(leader)
+		require.Equal(t, before, runs[cut].Load(), "it starts no job any more")
+		links[cut].Heal()
+	}
+	require.NoError(t, electors[leader].Close(t.Context()))
+	runsJobs(1 - leader)
 	require.Zero(t, beside.Load())
 }
 
