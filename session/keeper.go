@@ -19,9 +19,9 @@ import (
 // when it is first needed and a new one after a loss. What was bound to a lost
 // session stays lost. It is safe for concurrent use.
 //
-// It replaces a session that lives in one case: the user lacks a permission, and 1,024 calls were given up whose requests
-// may yet create keys (see docs/operating.md). New callers get another session. The old one is lost when nobody holds a
-// lock of it or waits for one; its error names the permission.
+// It replaces a session that lives in one case: 512 calls were given up whose requests may yet create keys, and etcd
+// refuses to end that, mostly for want of a permission (see docs/operating.md). New callers get another session. The old
+// one is lost when nobody holds a lock of it or waits for one; its error names the reason.
 type Keeper struct {
 	client  *clientv3.Client
 	options options

@@ -22,28 +22,26 @@ const (
 	longPause  = 8 * time.Second
 
 	// A session with spentLimit doubts that cannot be ended is Spent. With fullLimit it refuses further calls.
-	spentLimit = 1024
+	spentLimit = 512
 	fullLimit  = 4 * spentLimit
 )
 
 // doubt is a name whose key may exist, or may yet be created.
 type doubt struct {
-	key  string
-	free func()
-
-	// lasting says that the user lacks the permission to end it. It does not count as abandoned, but as lasting.
-	lasting bool
+	key     string
+	free    func()
+	lasting bool // etcd refuses to end it: it counts as lasting instead of abandoned
 }
 
 // Spent reports whether the session has so many doubts that cannot be ended that another one should take its place.
 // They take memory until it ends. Safe for concurrent use.
 func (l *Link) Spent() bool { return l.lasting.Load() >= spentLimit }
 
-// Spending returns what a session is told that is [Link.Spent]: which keys the user would have to be allowed to write.
+// Spending returns why a session is [Link.Spent].
 func (l *Link) Spending() error {
-	folder, _ := l.deniedFolder.Load().(string)
-	return fmt.Errorf("%d calls were given up whose requests may yet create keys, as the user must not write keys that begin with %q",
-		l.lasting.Load(), folder)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Errorf("%d calls were given up whose requests may yet create keys: %w", l.lasting.Load(), l.refusal)
 }
 
 // Doubt takes care of a key that a request may have created that was not answered, or may yet create. In
@@ -57,22 +55,38 @@ func (e *Epoch) Doubt(key string, free func()) {
 	if l.ctx.Err() != nil {
 		return // the keys go with the lease
 	}
-	l.count(1)
 	l.use(-1)
-	e.doubts = append(e.doubts, doubt{key: key, free: free})
-	if e.resolving {
-		e.wakeUp()
-	} else {
+	d := doubt{key: key, free: free}
+	l.count(1)
+	if e.stuck {
+		l.setLasting(&d)
+	}
+	if e.doubts = append(e.doubts, d); !e.resolving {
 		e.resolving = l.start(e.resolve)
 	}
 }
 
-// wakeUp makes another attempt to end doubts begin soon.
-func (e *Epoch) wakeUp() {
-	select {
-	case e.wake <- struct{}{}:
-	default: // it will wake up anyway
+// setLasting counts d as lasting. The caller has locked mu.
+func (l *Link) setLasting(d *doubt) {
+	if !d.lasting {
+		d.lasting = true
+		l.count(-1)
+		l.lasting.Add(1)
 	}
+}
+
+// ended frees the name of a doubt that has ended.
+func (e *Epoch) ended(d doubt) {
+	l := e.link
+	l.mu.Lock()
+	if d.lasting {
+		l.lasting.Add(-1)
+	} else {
+		l.count(-1)
+	}
+	l.use(1)
+	l.mu.Unlock()
+	d.free()
 }
 
 // take takes all doubts. Without any, resolving ends.
@@ -106,76 +120,43 @@ func (e *Epoch) resolve(ctx context.Context) {
 			continue
 		}
 		e.look(ctx, left)
-		pause = e.wait(ctx, pause)
+		request.Sleep(ctx, ctx, request.Jitter(pause))
+		pause = min(2*pause, longPause)
 		e.putBack(left)
 	}
 }
 
-// report tells the link what an attempt has come to. While etcd refuses to begin an epoch, doubts
-// count as abandoned, so their number is limited. Keys that are left because of a missing permission do not count:
-// perhaps it will be granted.
+// report records what an attempt has come to. While etcd refuses to end doubts, they do not count as abandoned:
+// calls need not wait for what may take hours.
 func (e *Epoch) report(left []doubt, err error) {
-	if err != nil {
-		e.link.warn("removing keys of unanswered requests failed, trying again", "keys", len(left), "error", err)
-	}
-	if err != nil && !request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
-		e.link.refuse(e, err)
-		return
+	l := e.link
+	l.mu.Lock()
+	news := err != nil && !e.stuck
+	if e.stuck = err != nil; e.stuck {
+		l.refusal = err
 	}
 	for i := range left {
-		e.setLasting(&left[i])
+		l.setLasting(&left[i])
 	}
-	e.link.refuse(e, nil)
-}
-
-// setLasting counts d as lasting instead of abandoned.
-func (e *Epoch) setLasting(d *doubt) {
-	if !d.lasting {
-		d.lasting = true
-		e.link.countAbandoned(-1)
-		e.link.deniedFolder.Store(e.key[:strings.LastIndex(e.key, "/")+1])
-		e.link.lasting.Add(1)
+	l.mu.Unlock()
+	if news {
+		l.warn("removing keys of unanswered requests failed, trying again", "keys", len(left), "error", err)
 	}
-}
-
-// ended frees the name of a doubt that has ended.
-func (e *Epoch) ended(d doubt) {
-	if d.lasting {
-		e.link.lasting.Add(-1)
-	} else {
-		e.link.countAbandoned(-1)
-	}
-	e.link.setAside(-1)
-	d.free()
-}
-
-// wait lasts for pause, or less if another doubt arises or a call waits, but about a second at least. It returns the
-// next pause.
-func (e *Epoch) wait(ctx context.Context, pause time.Duration) (next time.Duration) {
-	if request.Sleep(ctx, ctx, request.Jitter(shortPause)) {
-		select {
-		case <-e.wake:
-			return shortPause
-		case <-time.After(request.Jitter(pause)):
-		case <-ctx.Done():
-		}
-	}
-	return min(2*pause, longPause)
 }
 
 // end begins an epoch, so that no request of an earlier one can take effect, and removes the keys that they have
-// created. It returns the doubts that remain: all, if the epoch is denied.
+// created. It returns the doubts that remain: all, if etcd refuses to begin it.
 func (e *Epoch) end(ctx context.Context, doubts []doubt) (left []doubt, err error) {
-	if !e.Checked() {
-		return doubts, nil
-	}
-	if err := e.begin(ctx); err != nil {
-		if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
-			e.denied.Store(true)
+	if e.Checked() {
+		switch err := e.begin(ctx); {
+		case err == nil:
+			return e.remove(ctx, doubts, e.revision.Load(), e.ended)
+		case !request.IsAnswer(err, rpctypes.ErrPermissionDenied):
+			return doubts, err
 		}
-		return doubts, err
+		e.denied.Store(true)
 	}
-	return e.remove(ctx, doubts, e.revision.Load(), e.ended)
+	return doubts, fmt.Errorf("the user must not write keys that begin with %q", e.key[:strings.LastIndex(e.key, "/")+1])
 }
 
 // look removes the keys of doubts that exist. It writes only if there are any. What fails is done at the next look.

@@ -31,8 +31,8 @@ type Epoch struct {
 
 	// Guarded by the link's mu.
 	doubts    []doubt
-	resolving bool          // a goroutine works on the doubts
-	wake      chan struct{} // wakes that goroutine
+	resolving bool // a goroutine works on the doubts
+	stuck     bool // its last attempt to end them was refused
 }
 
 // epochsLimit is how many epochs a session remembers.
@@ -50,7 +50,7 @@ func (l *Link) Epoch(keys ...string) *Epoch {
 				// from etcd what it has to know.
 				clear(l.epochs)
 			}
-			e = &Epoch{link: l, key: key, wake: make(chan struct{}, 1)}
+			e = &Epoch{link: l, key: key}
 			l.epochs[key] = e
 		}
 		if e.Checked() {

@@ -9,10 +9,9 @@
 //  4. A name handed to Epoch.Doubt is free again only when no request that was sent before can create its
 //     key any more. A doubt costs one write and one deletion; doubts that arise meanwhile share the next two.
 //  5. Calls that have given up do not pile up: while 128 or more have left a request, a removal or a
-//     doubt that is not over, Admit lets no other call begin. If etcd refuses what would end the doubts, Admit
-//     returns that refusal.
-//  6. Doubts that cannot be ended, for want of a permission, are limited: a Keeper replaces a session with 1024
-//     of them, and with 4096 Admit lets no other call begin.
+//     doubt that is not over, Admit lets no other call begin.
+//  6. Doubts that etcd refuses to end, for want of a permission or of space, are limited: a Keeper replaces a session
+//     with 512 of them, and with 2048 Admit returns that refusal.
 package link
 
 import (
@@ -72,15 +71,14 @@ type Link struct {
 	unused     chan struct{}         // closed when there are none; nil if nothing waits for that
 	epochs     map[string]*Epoch     // by key
 	warned     time.Time             // when a failed removal was logged last
-	refusal    *refusal              // of the last attempt to end doubts; nil if it succeeded
+	refusal    error                 // of the last attempt to end doubts that was refused
 	abandoned  int                   // what callers have given up and is unfinished
 	room       chan struct{}         // closed when there is room for more; nil if there is
 	gatherings map[string]*gathering // the last one of each key, until it is answered
 	kept       map[string]*Watch     // by name: unused at the moment
 	keeps      bool                  // a watch keeps their stream open
 
-	lasting      atomic.Int64 // doubts that cannot be ended
-	deniedFolder atomic.Value // of the epoch of one of them, a string
+	lasting atomic.Int64 // doubts that cannot be ended; is changed with mu locked
 }
 
 // New returns the link of a session that has just been created.

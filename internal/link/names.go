@@ -63,23 +63,17 @@ func (l *Link) Free(prefix string, n int) {
 // Admit waits while 128 or more requests, deletions and doubts that callers have given up are unfinished. It
 // comes before a request that creates a key. Calls that give up and are made again, faster than
 // etcd answers, would otherwise leave more and more for etcd to do. The error says that ctx or the session
-// has ended, or why the doubts cannot be ended; nothing has been sent. If that refusal is
-// more than a second old, Admit waits for another attempt.
+// has ended, or why etcd refuses to end the doubts, if there are 2048; nothing has been sent.
 func (l *Link) Admit(ctx context.Context) error {
 	for {
+		if l.lasting.Load() >= fullLimit {
+			return request.Unsent(fmt.Errorf("%w; a Keeper replaces such a session", l.Spending()))
+		}
 		l.mu.Lock()
-		room, refusal := l.room, l.refusal
+		room := l.room
 		l.mu.Unlock()
-		switch {
-		case l.lasting.Load() >= fullLimit:
-			return request.Unsent(fmt.Errorf("%w: grant that and use a new session, or use a Keeper", l.Spending()))
-		case room == nil:
+		if room == nil {
 			return nil
-		case refusal == nil || l.ctx.Err() != nil:
-		case time.Since(refusal.since) < shortPause:
-			return request.Unsent(fmt.Errorf("%w: %w", errCrowded, refusal.error))
-		default:
-			refusal.epoch.wakeUp()
 		}
 		select {
 		case <-room:
@@ -101,31 +95,6 @@ func (l *Link) count(n int) {
 	case l.room != nil && l.abandoned <= abandonedLimit/2:
 		close(l.room)
 		l.room = nil
-	}
-}
-
-// refusal is why etcd does not let doubts be ended.
-type refusal struct {
-	error
-	epoch *Epoch
-	since time.Time
-}
-
-// refuse keeps why e cannot end its doubts for Admit, or forgets it if err is nil.
-func (l *Link) refuse(e *Epoch, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case err != nil:
-		l.refusal = &refusal{err, e, time.Now()}
-	case l.refusal != nil && l.refusal.epoch == e:
-		l.refusal = nil
-	default:
-		return
-	}
-	if l.room != nil {
-		close(l.room) // a caller that waits looks again
-		l.room = make(chan struct{})
 	}
 }
 
