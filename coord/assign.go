@@ -15,7 +15,7 @@ type candidate struct {
 // owner is the first in line for a shard. The zero value is none.
 type owner struct {
 	id    string
-	token int64 // rises with every grant
+	token int64
 }
 
 // nobody stands for the owner of a shard if there are no members.
@@ -48,7 +48,8 @@ func assign(members []candidate, owners []owner) []int {
 	}
 	room := quotas(members, owned, len(owners))
 	for i, list := range owned {
-		slices.SortFunc(list, func(a, b int) int { return cmp.Compare(owners[a].token, owners[b].token) })
+		// Shards that were taken in one request have one token.
+		slices.SortFunc(list, func(a, b int) int { return cmp.Or(cmp.Compare(owners[a].token, owners[b].token), a-b) })
 		kept := min(len(list), room[i])
 		room[i] -= kept
 		for _, shard := range list[:kept] {

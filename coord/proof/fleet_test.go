@@ -1,0 +1,246 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/coord"
+	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
+)
+
+// fleet is the members of one name, and what their works have seen of each other.
+type fleet struct {
+	t       *testing.T
+	cluster *embedtest.Cluster
+	client  *clientv3.Client // without faults
+	shards  int
+	settle  time.Duration
+	ttl     time.Duration
+	stop    time.Duration // how long a work takes to stop, at most
+
+	members []*member // that are to be there at rest
+	ended   sync.WaitGroup
+
+	mu     sync.Mutex
+	last   map[int]*etcdlock.Hold // of each shard
+	until  map[int]end
+	gaps   map[string][]time.Duration // by cause of the end of the work before
+	faults []string
+}
+
+// end is when a work has returned, and why it had to.
+type end struct {
+	at  time.Time
+	why string
+}
+
+type member struct {
+	id       string
+	client   *clientv3.Client
+	link     *embedtest.Link
+	sessions *session.Keeper
+	cancel   context.CancelCauseFunc
+	over     chan struct{}
+}
+
+var (
+	errLeave = errors.New("leave")
+	errCrash = errors.New("crash")
+)
+
+func newFleet(t *testing.T, shards int, ttl time.Duration) *fleet {
+	cluster := embedtest.Start(t)
+	return &fleet{
+		t: t, cluster: cluster, client: cluster.Client(t), shards: shards, settle: 200 * time.Millisecond, ttl: ttl,
+		last: map[int]*etcdlock.Hold{}, until: map[int]end{}, gaps: map[string][]time.Duration{},
+	}
+}
+
+// join adds a member.
+func (f *fleet) join(id string) *member {
+	client, link, err := f.cluster.NewLink()
+	require.NoError(f.t, err)
+	m := &member{id: id, client: client, link: link, sessions: session.Keep(client, session.WithTTL(f.ttl)), over: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	m.cancel = cancel
+	f.members = append(f.members, m)
+	f.ended.Go(func() {
+		defer close(m.over)
+		s := coord.NewShards(m.sessions, "x", f.shards, coord.WithSettle(f.settle))
+		err := s.Run(ctx, id, f.work)
+		if ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
+			f.fault("%s: Run returned %v", id, err)
+		}
+		closing, done := context.WithTimeout(context.Background(), 2*f.ttl)
+		defer done()
+		_ = m.sessions.Close(closing)
+		_ = client.Close()
+		link.Close()
+	})
+	return m
+}
+
+// drop removes a member from those that are to be there.
+func (f *fleet) drop(m *member) {
+	f.members = slices.DeleteFunc(f.members, func(other *member) bool { return other == m })
+}
+
+// leave ends a Run in good order, and waits for that.
+func (f *fleet) leave(m *member) {
+	f.drop(m)
+	m.cancel(errLeave)
+	<-m.over
+}
+
+// crash lets a member vanish: from etcd's side its process is gone, and its works stop.
+func (f *fleet) crash(m *member) {
+	f.drop(m)
+	m.link.Blackhole()
+	m.cancel(errCrash)
+}
+
+func (f *fleet) fault(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = append(f.faults, fmt.Sprintf(format, args...))
+}
+
+// work checks that it is alone, and writes under its guard until it is told to stop.
+func (f *fleet) work(ctx context.Context, h *etcdlock.Hold, shard int) error {
+	f.begin(h, shard)
+	key, value := fmt.Sprintf("work/%d", shard), strconv.FormatInt(int64(h.Token()), 10)
+	for ctx.Err() == nil {
+		_, _ = h.Txn(ctx).Then(clientv3.OpPut(key, value)).Commit()
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	if f.stop > 0 {
+		time.Sleep(rand.N(f.stop)) //nolint:forbidigo // a work takes its time
+	}
+	// One that is late is refused.
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 100*time.Millisecond)
+	defer cancel()
+	_, _ = h.Txn(late).Then(clientv3.OpPut(key, value)).Commit()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.until[shard] = end{time.Now(), causeOf(ctx)}
+	return nil
+}
+
+func causeOf(ctx context.Context) string {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, coord.ErrReassigned):
+		return "reassigned"
+	case errors.Is(cause, errLeave):
+		return "left"
+	case errors.Is(cause, errCrash):
+		return "crashed"
+	case errors.Is(cause, etcdlock.ErrLost):
+		return "lost"
+	}
+	return "other"
+}
+
+func (f *fleet) begin(h *etcdlock.Hold, shard int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if before := f.last[shard]; before != nil && h.Err() == nil {
+		if before.Err() == nil {
+			f.faults = append(f.faults, fmt.Sprintf("shard %d: the works of tokens %d and %d believe to have it", shard, before.Token(), h.Token()))
+		}
+		if before.Token() >= h.Token() {
+			f.faults = append(f.faults, fmt.Sprintf("shard %d: token %d after %d", shard, h.Token(), before.Token()))
+		}
+	}
+	f.last[shard] = h
+	if e, ok := f.until[shard]; ok {
+		f.gaps[e.why] = append(f.gaps[e.why], time.Since(e.at))
+		delete(f.until, shard)
+	}
+}
+
+// rest waits until every shard has an owner, nobody waits, and the shares of the members differ by one at most.
+func (f *fleet) rest() (owners []string) {
+	f.t.Helper()
+	var last string
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		answer, err := f.client.Get(ctx, "etcdlock/x!/shards/", clientv3.WithPrefix())
+		cancel()
+		require.NoError(f.t, err)
+		state := newState()
+		for _, kv := range answer.Kvs {
+			state.put(string(kv.Key), kv)
+		}
+		if owners, last = f.atRest(state); last == "" {
+			return owners
+		}
+		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // polls
+	}
+	require.Fail(f.t, "the fleet does not come to rest", last)
+	return nil
+}
+
+func (f *fleet) atRest(s *state) (owners []string, why string) {
+	var ids []string
+	for _, m := range f.members {
+		ids = append(ids, m.id)
+	}
+	present := s.members()
+	slices.Sort(ids)
+	if !slices.Equal(ids, present) {
+		return nil, fmt.Sprintf("members are %v, not %v", present, ids)
+	}
+	shares := map[string]int{}
+	for shard := range f.shards {
+		line := s.lines[strconv.Itoa(shard)]
+		if len(line) != 1 || !slices.Contains(ids, line[0].id) {
+			return nil, fmt.Sprintf("in line for shard %d are %v", shard, line)
+		}
+		owners = append(owners, line[0].id)
+		shares[line[0].id]++
+	}
+	for _, id := range ids {
+		if share := shares[id]; share < f.shards/len(ids) || share > (f.shards+len(ids)-1)/len(ids) {
+			return nil, fmt.Sprintf("shares are %v", shares)
+		}
+	}
+	return owners, ""
+}
+
+// finish lets all members leave, and checks what they and the witness have seen.
+func (f *fleet) finish(w *witness) {
+	f.t.Helper()
+	for _, m := range f.members {
+		m.cancel(errLeave)
+	}
+	f.ended.Wait()
+	require.Eventually(f.t, func() bool {
+		answer, err := f.client.Get(context.Background(), "etcdlock/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		return err == nil && len(answer.Kvs) == 0
+	}, patience, 20*time.Millisecond, "keys are left")
+	w.check()
+	require.Empty(f.t, strings.Join(f.faults, "\n"))
+	for _, why := range []string{"reassigned", "left", "crashed", "lost"} {
+		if gaps := f.gaps[why]; len(gaps) > 0 {
+			slices.Sort(gaps)
+			f.t.Logf("without a work after one %s: %d times, median %v, at most %v", why, len(gaps),
+				gaps[len(gaps)/2].Round(time.Millisecond), gaps[len(gaps)-1].Round(time.Millisecond))
+		}
+	}
+}
