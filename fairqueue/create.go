@@ -98,7 +98,7 @@ func holdsKey(answer *etcdserverpb.ResponseOp) bool { return len(answer.GetRespo
 // created records the transaction that has created the parts.
 func created(parts []*part, answer *clientv3.TxnResponse) {
 	for _, p := range parts {
-		p.me.revision = answer.Header.Revision
+		p.me.revision, p.written = answer.Header.Revision, answer.Header.Revision
 	}
 }
 
@@ -128,7 +128,7 @@ func findAgain(parts []*part, answer *clientv3.TxnResponse) error {
 		default:
 			found++
 			p.unanswered = max(p.unanswered-1, 0) // less the one that created it
-			p.me.revision = own[0].CreateRevision
+			p.me.revision, p.written = own[0].CreateRevision, own[0].CreateRevision
 		}
 	}
 	if found == len(parts) {

@@ -1,10 +1,8 @@
 package fairqueue
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -46,7 +44,7 @@ func checkSize(what string, size, limit int) error {
 func checkValue(value string) error { return checkSize("a value", len(value), largestValue) }
 
 func (q *Queue) failed(err error) error {
-	return failed(q.source, fmt.Sprintf("queue %s", q.space), err, q.space)
+	return failed(q.source, fmt.Sprintf("queue %s", q.space), err, string(q.space))
 }
 
 func (t *Ticket) failed(err error) error {
@@ -57,58 +55,27 @@ func (t *Ticket) failed(err error) error {
 	if more := len(t.parts) - 1; more > 0 {
 		what = fmt.Sprintf("%s and %d more", what, more)
 	}
-	var spaces []space
+	var prefixes []string
 	for _, p := range t.parts {
-		if spaces = append(spaces, p.queue.space); p.queue.options.Slots {
-			spaces = append(spaces, p.queue.slotSpace())
+		if prefixes = append(prefixes, string(p.queue.space)); p.queue.options.Slots {
+			prefixes = append(prefixes, string(p.queue.slotSpace()))
 		}
 	}
-	return failed(t.Session(), what, err, spaces...)
+	return failed(t.Session(), what, err, prefixes...)
 }
 
 // failed adds to err what it is about; if a context has ended, what is wrong with the connection; and if etcd denies a
 // permission, which one for which keys.
-func failed(source session.Source, what string, err error, spaces ...space) error {
+func failed(source session.Source, what string, err error, prefixes ...string) error {
 	if err == nil {
 		return nil
 	}
 	if has, ok := source.(interface{ Client() *clientv3.Client }); ok {
 		if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
-			err = denied(has.Client(), err, spaces)
+			err = request.Denied(has.Client(), err, prefixes...)
 		} else {
 			err = request.Explain(has.Client(), err)
 		}
 	}
 	return fmt.Errorf("%s: %w", what, err)
-}
-
-// deniedTimeout bounds the requests that find out what is not permitted.
-const deniedTimeout = time.Second
-
-// denied adds to err which permission is missing. Etcd's answer does not name it, so each is tried in turn.
-func denied(client *clientv3.Client, err error, spaces []space) error {
-	ctx, cancel := context.WithTimeout(context.Background(), deniedTimeout)
-	defer cancel()
-	for _, s := range spaces {
-		if what := s.forbidden(ctx, client); what != "" {
-			return fmt.Errorf("%w: the client's user must not %s keys that begin with %q", err, what, s)
-		}
-	}
-	return err
-}
-
-// forbidden returns "read" or "write" if that is not permitted. It makes a read, and a write that never takes effect.
-func (s space) forbidden(ctx context.Context, client *clientv3.Client) string {
-	_, err := client.Get(ctx, s.all().first, clientv3.WithRange(s.all().end), clientv3.WithCountOnly(), clientv3.WithSerializable())
-	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
-		return "read"
-	}
-	// Etcd looks at the permissions of both branches before it looks at the condition, which never holds.
-	_, err = client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(string(s)), "<", 0)).
-		Then(clientv3.OpPut(string(s), "")).Commit()
-	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
-		return "write"
-	}
-	return ""
 }

@@ -108,11 +108,11 @@ func refused(source session.Source, err error, places []Place, n int) error {
 	if request.IsAnswer(err, rpctypes.ErrTooManyOps) {
 		return &TooManyError{Places: n}
 	}
-	spaces := make([]space, len(places))
+	prefixes := make([]string, len(places))
 	for i, p := range places {
-		spaces[i] = p.Queue.space
+		prefixes[i] = string(p.Queue.space)
 	}
-	return failed(source, fmt.Sprintf("%d of %d queues", n, len(places)), err, spaces...)
+	return failed(source, fmt.Sprintf("%d of %d queues", n, len(places)), err, prefixes...)
 }
 
 func (p Place) newPart(s *session.Session, index int) *part {
@@ -138,23 +138,15 @@ func checkPlaces(places []Place, n int) error {
 	return nil
 }
 
-// seenTogether reports whether what is known of the parts was true at one revision. To ask about
-// many takes several reads, and between them the first may go and what the last waits for.
-func (t *Ticket) seenTogether() bool {
-	return !slices.ContainsFunc(t.parts, func(p *part) bool { return p.seen != t.first().seen })
-}
-
-// confirm reads whether all parts are there at once: those granted first may be gone by now.
-func confirm(ctx context.Context, parts []*part) error {
-	reads := make([]clientv3.Op, len(parts))
+// confirm reads whether all parts are there at once, at minRevision or later: those granted first may be gone by now.
+func confirm(ctx context.Context, parts []*part, minRevision int64) error {
+	tickets := make([]entry, len(parts))
 	for i, p := range parts {
-		reads[i] = clientv3.OpGet(p.me.key, clientv3.WithKeysOnly())
+		tickets[i] = p.me
 	}
-	lists, _, err := read(ctx, parts[0].session, reads...)
-	for i, l := range lists {
-		if !l.contains(parts[i].me) {
-			return ErrGone
-		}
+	there, _, err := parts[0].present(tickets...)(ctx, minRevision)
+	if err == nil && !there {
+		err = ErrGone
 	}
 	return err
 }
@@ -188,5 +180,47 @@ func (t *Ticket) waitForAny(ctx context.Context) error {
 	rest := slices.DeleteFunc(slices.Clone(t.parts), func(p *part) bool { return slices.Contains(chosen, p) })
 	t.parts = chosen
 	_ = leave(ctx, rest) // if that fails, it goes on in the background
+	return nil
+}
+
+// askAll looks for many parts at once, since the answer to their join did not say enough.
+func askAll(ctx context.Context, parts []*part) error {
+	questions := make([][]clientv3.Op, len(parts))
+	for i, p := range parts {
+		questions[i] = p.questions(1, false)
+	}
+	err := readEach(ctx, parts[0].session, questions, func(i int, lists []list, revision int64) {
+		parts[i].learn(answerOf(lists, revision), parts[i].me.revision)
+	})
+	if err != nil {
+		abandon(parts)
+	}
+	return err
+}
+
+// readEach asks several questions, of a few reads each, as many in a request as etcd lets a transaction carry.
+// It calls answer for each, in order, with what was true at one revision.
+func readEach(ctx context.Context, s *session.Session, questions [][]clientv3.Op, answer func(i int, lists []list, revision int64)) error {
+	room := maxOperations
+	for next := 0; next < len(questions); {
+		reads := slices.Clone(questions[next])
+		end := next + 1
+		for ; end < len(questions) && len(reads)+len(questions[end]) <= room; end++ {
+			reads = append(reads, questions[end]...)
+		}
+		lists, revision, err := read(ctx, s, reads...)
+		switch {
+		case request.IsAnswer(err, rpctypes.ErrTooManyOps) && end > next+1:
+			room = len(reads) / 2
+			continue
+		case err != nil:
+			return err
+		}
+		for ; next < end; next++ {
+			count := len(questions[next])
+			answer(next, lists[:count], revision)
+			lists = lists[count:]
+		}
+	}
 	return nil
 }

@@ -124,18 +124,3 @@ func (p *part) learnFromStart(lists []list, revision int64) (rest []list) {
 	p.learn(a, p.me.revision)
 	return lists
 }
-
-// askAll looks for many parts at once, since the answer to their join did not say enough.
-func askAll(ctx context.Context, parts []*part) error {
-	questions := make([][]clientv3.Op, len(parts))
-	for i, p := range parts {
-		questions[i] = p.questions(1, false)
-	}
-	err := readEach(ctx, parts[0].session, questions, func(i int, lists []list, revision int64) {
-		parts[i].learn(answerOf(lists, revision), parts[i].me.revision)
-	})
-	if err != nil {
-		abandon(parts)
-	}
-	return err
-}

@@ -123,7 +123,7 @@ func (p *part) mark(ctx context.Context) (at int64) {
 			Then(clientv3.OpPut(p.me.key, value, clientv3.WithLease(p.session.Lease()))).Commit()
 		if err == nil && answer.Succeeded {
 			at = answer.Header.Revision
-			p.writing().last = at
+			p.written = at // before Wait returns, and Set may be called
 		}
 		return err
 	})

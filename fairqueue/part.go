@@ -32,7 +32,9 @@ type part struct {
 	state
 	left   atomic.Bool
 	shares atomic.Bool // Share has been called
-	wrote  atomic.Pointer[writing]
+
+	turn    chan struct{} // full while a call writes the value, which may use written
+	written int64         // revision of the last write, as far as known
 }
 
 // state is what the last answer said. Only Wait, and the join before it, use it.
@@ -48,7 +50,7 @@ func (q *Queue) newPart(s *session.Session, m Mode, value string, number int64) 
 	if m != Candidate {
 		value = valueAt(q.owner, time.Now())
 	}
-	return &part{queue: q, session: s, mode: m, strategy: m.strategy(), number: number, value: value}
+	return &part{queue: q, session: s, mode: m, strategy: m.strategy(), number: number, value: value, turn: make(chan struct{}, 1)}
 }
 
 // claim reserves names for the keys of parts. Whether they become free again is up to create.

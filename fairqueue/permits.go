@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/session"
@@ -130,40 +131,37 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 
 // current reads the queue. It returns a SizeError if the size is not the one agreed on, or less than weight.
 func (q *Queue) current(ctx context.Context, s *session.Session, weight, size int64) (permitSnapshot, error) {
-	answer, err := s.Link().Read(ctx, q.space.sizes().all().get(), q.space.all().get(clientv3.WithKeysOnly()))
-	if err != nil {
-		return permitSnapshot{}, err
+	snapshot, folder, err := q.snapshot(ctx, s, size, 0, false)
+	if err == nil {
+		_, err = q.agree(folder, size)
 	}
-	agreed, err := q.agree(answer.Responses[0].GetResponseRange().Kvs, size)
+	return snapshot, cmp.Or(err, snapshot.fits(weight))
+}
+
+// snapshot reads the folder of the size, and the tickets up to a revision, 0 for all. The size is the one given if none
+// is there.
+func (q *Queue) snapshot(ctx context.Context, s *session.Session, size, upTo int64, local bool) (c permitSnapshot, folder []*mvccpb.KeyValue, err error) {
+	keys := append(permit.readOptions(local), clientv3.WithMaxCreateRev(upTo))
+	answer, err := s.Link().Read(ctx, q.space.sizes().all().get(Shared.readOptions(local)...), q.space.all().get(keys...))
 	if err != nil {
-		return permitSnapshot{}, err
+		return permitSnapshot{}, nil, err
 	}
-	snapshot := snapshotOf(q.space, entriesOf(answer.Responses[1].GetResponseRange().Kvs), answer.Header.Revision, cmp.Or(agreed, size))
-	return snapshot, snapshot.fits(weight)
+	folder = answer.Responses[0].GetResponseRange().Kvs
+	all := append(entriesOf(folder), entriesOf(answer.Responses[1].GetResponseRange().Kvs)...)
+	return snapshotOf(q.space, all, answer.Header.Revision, size), folder, nil
 }
 
 // look reads the size and the tickets up to p.
 func (s *permits) look(ctx context.Context, p *part, since wakeup) error {
 	var snapshot permitSnapshot
 	_, err := p.asOf(max(since.revision, p.me.revision), func(local bool) (_ int64, err error) {
-		snapshot, err = s.read(ctx, p, local)
+		snapshot, _, err = p.queue.snapshot(ctx, p.session, s.size, p.me.revision, local)
 		return snapshot.revision, err
 	})
 	if err != nil {
 		return err
 	}
 	return s.learn(p, snapshot)
-}
-
-func (s *permits) read(ctx context.Context, p *part, local bool) (permitSnapshot, error) {
-	options := permit.readOptions(local)
-	lists, revision, err := read(ctx, p.session,
-		p.queue.space.sizes().all().get(options...),
-		p.queue.space.all().get(append(options, clientv3.WithMaxCreateRev(p.me.revision))...))
-	if err != nil {
-		return permitSnapshot{}, err
-	}
-	return snapshotOf(p.queue.space, append(lists[0].entries, lists[1].entries...), revision, s.size), nil
 }
 
 // learn records what a snapshot means for p. The error is a SizeError, if p wants more than there is.

@@ -194,7 +194,7 @@ func (i *inquiry) askPermits(t *testing.T, me entry, least int64) {
 	p := i.kv.past
 	ticket, strategy := i.permits(me)
 	for _, local := range []bool{true, false} {
-		c, err := strategy.read(context.Background(), ticket, local)
+		c, _, err := i.queue.snapshot(context.Background(), ticket.session, strategy.size, me.revision, local)
 		if err != nil || c.revision != i.kv.at(local) {
 			t.Fatalf("snapshot %v, error %v", c, err)
 		}

@@ -6,10 +6,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -37,33 +35,6 @@ func listsOf(responses []*etcdserverpb.ResponseOp) []list {
 		lists[i] = list{entriesOf(r.Kvs), r.More, r.Count}
 	}
 	return lists
-}
-
-// readEach asks several questions, of a few reads each, as many in a request as etcd lets a transaction carry.
-// It calls answer for each, in order, with what was true at one revision.
-func readEach(ctx context.Context, s *session.Session, questions [][]clientv3.Op, answer func(i int, lists []list, revision int64)) error {
-	room := maxOperations
-	for next := 0; next < len(questions); {
-		reads := slices.Clone(questions[next])
-		end := next + 1
-		for ; end < len(questions) && len(reads)+len(questions[end]) <= room; end++ {
-			reads = append(reads, questions[end]...)
-		}
-		lists, revision, err := read(ctx, s, reads...)
-		switch {
-		case request.IsAnswer(err, rpctypes.ErrTooManyOps) && end > next+1:
-			room = len(reads) / 2
-			continue
-		case err != nil:
-			return err
-		}
-		for ; next < end; next++ {
-			count := len(questions[next])
-			answer(next, lists[:count], revision)
-			lists = lists[count:]
-		}
-	}
-	return nil
 }
 
 func entriesOf(kvs []*mvccpb.KeyValue) []entry {

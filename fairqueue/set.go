@@ -7,19 +7,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// writing is what is known of a key's value in etcd, once it has been replaced.
-type writing struct {
-	turn chan struct{} // full while a call writes, which may use the rest
-	last int64         // revision of the last write, as far as known
-}
-
-func (p *part) writing() *writing {
-	if p.wrote.Load() == nil {
-		p.wrote.CompareAndSwap(nil, &writing{turn: make(chan struct{}, 1), last: p.me.revision})
-	}
-	return p.wrote.Load()
-}
-
 // Set replaces the value of the ticket's key, if it is still there: one round trip, one raft entry.
 // Its place in line and its token stay. If the ticket is gone, the error wraps [ErrGone]; if the
 // value has more than 1 MiB, it is [ErrTooLarge]. If ctx ends before etcd answers, the value may
@@ -36,16 +23,15 @@ func (p *part) set(ctx context.Context, value string) error {
 	if err := checkValue(value); err != nil {
 		return err
 	}
-	w := p.writing()
 	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	put := clientv3.OpPut(p.me.key, value, clientv3.WithLease(p.session.Lease()))
 	for {
-		unchanged := clientv3.Compare(clientv3.ModRevision(p.me.key), "=", w.last)
+		unchanged := clientv3.Compare(clientv3.ModRevision(p.me.key), "=", p.written)
 		var answer *clientv3.TxnResponse
 		err := p.link().Call(ctx, func(ctx context.Context) (err error) {
 			answer, err = p.session.Client().Txn(ctx).If(unchanged).Then(put).Else(clientv3.OpGet(p.me.key)).Commit()
@@ -55,14 +41,14 @@ func (p *part) set(ctx context.Context, value string) error {
 		case err != nil:
 			return err
 		case answer.Succeeded:
-			w.last = answer.Header.Revision
+			p.written = answer.Header.Revision
 			return nil
 		}
 		own := answer.Responses[0].GetResponseRange().Kvs
 		if len(own) == 0 || own[0].CreateRevision != p.me.revision || p.left.Load() {
 			return ErrGone // or given up by ReleaseAfter, which is not to be undone
 		}
-		w.last = own[0].ModRevision
+		p.written = own[0].ModRevision
 		if string(own[0].Value) == value && clientv3.LeaseID(own[0].Lease) == p.session.Lease() {
 			return nil // by an attempt whose answer was lost
 		}

@@ -3,6 +3,7 @@ package fairqueue
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -45,7 +46,9 @@ func (t *Ticket) Wait(ctx context.Context) error {
 }
 
 func (t *Ticket) wait(ctx context.Context) error {
-	together := t.Granted() && t.seenTogether()
+	// To ask about many takes several reads, and between them the first may go and what the last waits for.
+	bySeen := func(a, b *part) int { return cmp.Compare(a.seen, b.seen) }
+	together := t.Granted() && slices.MinFunc(t.parts, bySeen).seen == slices.MaxFunc(t.parts, bySeen).seen
 	if t.want < len(t.parts) {
 		if err := t.waitForAny(ctx); err != nil {
 			return err
@@ -58,7 +61,7 @@ func (t *Ticket) wait(ctx context.Context) error {
 		}
 	}
 	if !together && len(t.parts) > 1 {
-		return confirm(ctx, t.parts)
+		return confirm(ctx, t.parts, slices.MaxFunc(t.parts, bySeen).seen)
 	}
 	if p := t.first(); p.mode == permit && p.queue.options.Slots {
 		return t.takeSlot(ctx)
@@ -136,7 +139,7 @@ func (inOrder) blocker(p *part, parts []*part) blocker {
 		recheck: func(ctx context.Context, minRevision int64) (exists bool, at int64, err error) {
 			exists, at, err = p.present(p.me, nearest)(ctx, minRevision)
 			if err == nil && exists && len(parts) > 1 {
-				err = confirm(ctx, parts) // without the others p is of no use
+				err = confirm(ctx, parts, at) // without the others p is of no use
 			}
 			return exists, at, err
 		},
