@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/keys"
 	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
@@ -18,7 +19,7 @@ var (
 
 	// ErrGone says that a ticket is not there any more although its session, as far as can be
 	// known, is alive: it was removed, or passed over. It wraps [session.ErrLost]. To be in line again, join again.
-	ErrGone = fmt.Errorf("%w: the ticket is not there any more", session.ErrLost)
+	ErrGone = keys.ErrGone
 
 	// ErrTooLarge is returned for a candidate's value of more than 1 MiB ([Queue.JoinCandidate],
 	// [Ticket.Set]), and by whatever joins a queue that has a label of more than 512 bytes

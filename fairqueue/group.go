@@ -179,7 +179,7 @@ func (t *Ticket) waitForAny(ctx context.Context) error {
 	end()
 	rest := slices.DeleteFunc(slices.Clone(t.parts), func(p *part) bool { return slices.Contains(chosen, p) })
 	t.parts = chosen
-	_ = leave(ctx, rest) // if that fails, it goes on in the background
+	_ = keysOf(rest).Leave(ctx) // if that fails, it goes on in the background
 	return nil
 }
 
@@ -193,7 +193,7 @@ func askAll(ctx context.Context, parts []*part) error {
 		parts[i].learn(answerOf(lists, revision), parts[i].me.revision)
 	})
 	if err != nil {
-		abandon(parts)
+		keysOf(parts).Abandon()
 	}
 	return err
 }

@@ -62,7 +62,7 @@ func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
 // enqueue creates the keys of parts at one revision, and records what the answer says of each. The answer brings back
 // less of each queue the more there are; beyond what a transaction can carry, nothing.
 func enqueue(ctx context.Context, parts []*part) error {
-	claim(parts)
+	keysOf(parts).Claim()
 	var reads []clientv3.Op
 	for _, p := range parts {
 		reads = append(reads, p.start(max(joinLimit/len(parts), 1))...)
@@ -72,7 +72,7 @@ func enqueue(ctx context.Context, parts []*part) error {
 	}
 	response, seen, err := create(ctx, parts, reads)
 	if len(reads) > 0 && request.IsAnswer(err, rpctypes.ErrTooManyOps) { // this etcd takes fewer
-		claim(parts)
+		keysOf(parts).Claim()
 		reads = nil
 		response, seen, err = create(ctx, parts, nil)
 	}
@@ -94,7 +94,7 @@ func enqueue(ctx context.Context, parts []*part) error {
 
 // start reads what may block p, in the transaction that creates p.
 func (p *part) start(limit int) []clientv3.Op {
-	if limit == joinLimit && p.name >= joinLimit && p.mode != Shared {
+	if limit == joinLimit && p.key.Number >= joinLimit && p.mode != Shared {
 		return nil // the session alone has, or had, more keys there, and etcd counts even those that it leaves out
 	}
 	return p.queue.beginning(p.mode, int64(limit))

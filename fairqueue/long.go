@@ -110,24 +110,12 @@ func (exclusive) granted(ctx context.Context, p *part) error {
 	return nil
 }
 
-// mark writes that p owns. It returns the revision of that, or 0 if p may not be there, or its value is not the one
-// that it was created with: if this arrives late, Share or ReleaseAfter may have written.
+// mark writes that p owns. It returns the revision of that, or 0 if p may not be there.
 func (p *part) mark(ctx context.Context) (at int64) {
 	p.marked = true
 	ctx, cancel := context.WithTimeout(ctx, markLimit)
 	defer cancel()
-	value := fmt.Sprintf(ownerMark, p.length, p.me.revision) + strings.TrimPrefix(p.value, "{")
-	_ = p.link().Call(ctx, func(ctx context.Context) error {
-		answer, err := p.session.Client().Txn(ctx).
-			If(p.guard(), clientv3.Compare(clientv3.Version(p.me.key), "=", 1)).
-			Then(clientv3.OpPut(p.me.key, value, clientv3.WithLease(p.session.Lease()))).Commit()
-		if err == nil && answer.Succeeded {
-			at = answer.Header.Revision
-			p.written = at // before Wait returns, and Set may be called
-		}
-		return err
-	})
-	return at
+	return p.key.SetFirst(ctx, fmt.Sprintf(ownerMark, p.length, p.me.revision)+strings.TrimPrefix(p.key.Value, "{"))
 }
 
 // markedLength returns the length in the mark of an owner whose deletion e is, or 0. The name

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/keys"
 	"github.com/etcdlock/locks/internal/request"
 )
 
@@ -83,12 +84,12 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 		switch {
 		case err == nil && here:
 		case err == nil && unsure != nil && !slices.ContainsFunc(over, func(e Entry) bool { return indexOf(behind, e.ticket()) >= 0 }):
-			p.passed() // that attempt had been applied, or it comes to the same
+			p.key.Removed() // that attempt had been applied, or it comes to the same
 			return nil
 		case err == nil:
 			return ErrGone
 		case unsure != nil:
-			p.abandon()
+			keys.Keys{p.key}.Abandon()
 			return err
 		default:
 			return err
@@ -109,11 +110,11 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 		done, unsure, err = p.sendPass(ctx, over, behind[index], mark)
 		switch {
 		case done:
-			p.passed()
+			p.key.Removed()
 			return nil
 		case err == nil, request.IsAnswer(unsure, rpctypes.ErrNoSpace): // the next read shows what has become of it
 		case unsure != nil:
-			p.abandon()
+			keys.Keys{p.key}.Abandon()
 			return err
 		default:
 			return err
@@ -123,13 +124,13 @@ func (p *part) passTo(ctx context.Context, mark bool, chosen func(own Entry, beh
 
 // sendPass sends the transaction. Unsure is the error of an attempt that may have taken effect.
 func (p *part) sendPass(ctx context.Context, over []Entry, chosen Entry, mark bool) (done bool, unsure, err error) {
-	conditions := []clientv3.Cmp{p.guard(), createdAt(chosen.Key, chosen.Revision)}
+	conditions := []clientv3.Cmp{p.key.Guard(), keys.CreatedAt(chosen.Key, chosen.Revision)}
 	writes := []clientv3.Op{clientv3.OpDelete(p.me.key)}
 	for _, e := range over {
 		if e.Foreign || e.Mode != Candidate {
 			return false, nil, fmt.Errorf("%w: %s", ErrForeign, e.Key)
 		}
-		conditions = append(conditions, createdAt(e.Key, e.Revision))
+		conditions = append(conditions, keys.CreatedAt(e.Key, e.Revision))
 		writes = append(writes, clientv3.OpDelete(e.Key))
 	}
 	if mark && !chosen.Foreign && chosen.Mode == Candidate {
@@ -189,14 +190,6 @@ func (p *part) renewed(ctx context.Context, e Entry) (bool, error) {
 		return err
 	})
 	return renewed, err
-}
-
-// passed is for a ticket that has been deleted. Its name must not be free twice, so if Leave
-// was called meanwhile, that sees to it.
-func (p *part) passed() {
-	if !p.left.Swap(true) {
-		p.forget()
-	}
 }
 
 // behind reads p and the tickets behind it, in order, and whether p itself is there; if it is not, they are all

@@ -98,7 +98,7 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	p, strategy := q.newPart(s, permit, "", weight), &permits{weight: weight, size: size}
 	p.strategy = strategy
 	parts := []*part{p}
-	claim(parts)
+	keysOf(parts).Claim()
 	folder := q.space.sizes().all()
 	record := clientv3.OpTxn(
 		[]clientv3.Cmp{folder.vacant()},
@@ -123,7 +123,7 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 	}
 	if err != nil {
 		// Now rather than in the background: it takes permits from others, and keeps the size from being forgotten.
-		_ = leave(ctx, parts)
+		_ = keysOf(parts).Leave(ctx)
 		return nil, err
 	}
 	return newTicket(p), nil
@@ -206,5 +206,5 @@ func (s *permits) granted(ctx context.Context, p *part) error {
 	if p.seen == p.me.revision {
 		return nil
 	}
-	return p.set(ctx, p.value)
+	return p.set(ctx, p.key.Value)
 }

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/keys"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -141,7 +142,7 @@ func (q *Queue) resize(ctx context.Context, client *clientv3.Client, size int64,
 		_ = json.Unmarshal(kv.Value, &a) // what is unreadable has nothing to say
 		a.Replaced = append(a.Replaced, replaced)
 		// An attempt that arrives late must not set a size anew that has been forgotten.
-		conditions = append(conditions, createdAt(string(kv.Key), kv.CreateRevision))
+		conditions = append(conditions, keys.CreatedAt(string(kv.Key), kv.CreateRevision))
 		deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
 	}
 	a.Replaced = a.Replaced[max(0, len(a.Replaced)-sizesKept):]

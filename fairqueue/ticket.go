@@ -3,9 +3,12 @@ package fairqueue
 import (
 	"context"
 	"slices"
+	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/keys"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -41,7 +44,7 @@ func (t *Ticket) Revision() int64 {
 func (t *Ticket) Session() *session.Session { return t.first().session }
 
 // Guards returns one comparison for every key. In a transaction they hold only while the ticket exists.
-func (t *Ticket) Guards() []clientv3.Cmp { return guardsOf(t.parts) }
+func (t *Ticket) Guards() []clientv3.Cmp { return keysOf(t.parts).Guards() }
 
 // Granted reports whether Wait is going to return without waiting. It is for the time between
 // joining and Wait, and makes no request.
@@ -60,7 +63,39 @@ func (t *Ticket) Chosen() []int {
 }
 
 // Left reports whether the ticket has been given up, by Leave or because a call failed.
-func (t *Ticket) Left() bool { return t.first().left.Load() }
+func (t *Ticket) Left() bool { return t.first().key.Left() }
+
+// Set replaces the value of the ticket's key, if it is still there: one round trip, one raft entry.
+// Its place in line and its token stay. If the ticket is gone, the error wraps [ErrGone]; if the
+// value has more than 1 MiB, it is [ErrTooLarge]. If ctx ends before etcd answers, the value may
+// have been replaced or not, or may yet be, but no more once a later Set has returned nil.
+// Concurrent calls take turns. It is meant for candidates: the value of an exclusive ticket must
+// not begin with {"mark":, which is how an owner says that it shares.
+func (t *Ticket) Set(ctx context.Context, value string) error {
+	return t.failed(t.first().set(ctx, value))
+}
+
+func (p *part) set(ctx context.Context, value string) error {
+	if err := checkValue(value); err != nil {
+		return err
+	}
+	return p.key.Set(ctx, value)
+}
+
+// Share lets shared tickets own together with this exclusive one, which must have been
+// granted, as if it were shared itself: those that stand right behind it are granted, with
+// no gap in which another ticket could own. It cannot be undone. Costs and errors are those of
+// Set. Tickets of other modes than [Exclusive], or of several keys, panic.
+func (t *Ticket) Share(ctx context.Context) error {
+	p := t.first()
+	if p.mode != Exclusive || len(t.parts) > 1 {
+		panic("fairqueue: only exclusive tickets can be made shared")
+	}
+	p.shares.Store(true) // or may be, if the answer is lost
+	return t.Set(ctx, markedValue(p.key.Value))
+}
+
+func markedValue(value string) string { return markedShared + strings.TrimPrefix(value, "{") }
 
 // Leave gives the ticket up, granted or not: one round trip, one raft entry. Only
 // the first call does anything; later ones return nil.
@@ -71,11 +106,26 @@ func (t *Ticket) Left() bool { return t.first().left.Load() }
 // error wraps ctx's and the session goes on removing the ticket in the background.
 // Even if ctx is over, or ends at once, etcd gets a quarter of a second.
 func (t *Ticket) Leave(ctx context.Context) error {
-	return t.failed(leave(ctx, t.parts))
+	return t.failed(keysOf(t.parts).Leave(ctx))
+}
+
+// ReleaseAfter gives the ticket up in time d from now: until then others wait for it. Its keys
+// move to a lease of their own. So they stay that long, and are removed then, even if
+// this process ends first; the session only removes them in time. A value given by
+// Set is not kept. Two round trips, two raft entries. Errors are as for Leave. If etcd does not answer, the ticket
+// stays with the session for that time; if one of several keys is gone, the others are removed at once.
+func (t *Ticket) ReleaseAfter(ctx context.Context, d time.Duration) error {
+	shares := t.first().shares.Load()
+	return t.failed(keysOf(t.parts).ReleaseAfter(ctx, d, func(k *keys.Key) string {
+		if shares { // it is the only key
+			return markedValue(k.Value)
+		}
+		return k.Value
+	}))
 }
 
 // Abandon gives the ticket up in the background. A ticket of several keys that has lost one of them is
 // of no use, and would keep others waiting.
-func (t *Ticket) Abandon() { abandon(t.parts) }
+func (t *Ticket) Abandon() { keysOf(t.parts).Abandon() }
 
 func (t *Ticket) first() *part { return t.parts[0] }

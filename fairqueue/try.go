@@ -48,7 +48,7 @@ func grantedOrLeave(ctx context.Context, parts []*part) error {
 	for _, p := range parts {
 		if p.verdict == askFurther {
 			if err := p.strategy.look(ctx, p, wakeup{revision: p.me.revision}); err != nil {
-				abandon(parts)
+				keysOf(parts).Abandon()
 				return err
 			}
 		}
@@ -57,7 +57,7 @@ func grantedOrLeave(ctx context.Context, parts []*part) error {
 	if free {
 		return nil
 	}
-	if err := leave(ctx, parts); err != nil {
+	if err := keysOf(parts).Leave(ctx); err != nil {
 		return err
 	}
 	return ErrBusy

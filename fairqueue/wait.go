@@ -39,7 +39,7 @@ func (t *Ticket) Wait(ctx context.Context) error {
 		err = cmp.Or(t.Session().Err(), ctx.Err())
 	}
 	if err != nil {
-		abandon(t.parts)
+		keysOf(t.parts).Abandon()
 		return t.failed(err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package fairqueue
+package keys
 
 import (
 	"context"
@@ -14,54 +14,47 @@ import (
 // longestLease is the greatest TTL that etcd grants, in seconds: 285 years.
 const longestLease = 9_000_000_000
 
-// ReleaseAfter gives the ticket up in time d from now: until then others wait for it. Its keys
-// move to a lease of their own. So they stay that long, and are removed then, even if
-// this process ends first; the session only removes them in time. A value given by
-// Set is not kept. Two round trips, two raft entries. Errors are as for Leave. If etcd does not answer, the ticket
-// stays with the session for that time; if one of several keys is gone, the others are removed at once.
-func (t *Ticket) ReleaseAfter(ctx context.Context, d time.Duration) error {
-	parts := giveUp(t.parts)
-	if len(parts) == 0 {
+// ReleaseAfter gives up, in time d from now, those of the keys that have not been given up yet. They move to a lease of
+// their own, with the values given for all. If etcd does not answer, they stay with the session for that time; if one
+// of several is gone, the others are removed at once.
+func (ks Keys) ReleaseAfter(ctx context.Context, d time.Duration, value func(*Key) string) error {
+	if ks = ks.giveUp(); len(ks) == 0 {
 		return nil
 	}
 	end := time.Now().Add(d)
-	err := moveToOwnLease(ctx, parts, end)
+	err := ks.moveToOwnLease(ctx, end, value)
 	left := time.Until(end)
-	if errors.Is(err, ErrGone) {
+	switch {
+	case errors.Is(err, ErrGone) && len(ks) == 1:
+		ks.forget()
+		return err
+	case errors.Is(err, ErrGone):
 		left = 0 // without it the others are of no use
 	}
-	for _, p := range parts {
-		if errors.Is(err, ErrGone) && len(parts) == 1 {
-			p.forget()
-		} else {
-			p.link().DiscardAfter(left, p.me.key, p.me.revision, p.forget)
-		}
+	for _, k := range ks {
+		k.link().DiscardAfter(left, k.Name, k.Revision, k.forget)
 	}
-	return t.failed(err)
+	return err
 }
 
-func moveToOwnLease(ctx context.Context, parts []*part, end time.Time) error {
+func (ks Keys) moveToOwnLease(ctx context.Context, end time.Time, value func(*Key) string) error {
 	ctx, cancel := request.Grace(ctx)
 	defer cancel()
-	s := parts[0].session
+	s := ks[0].session
 	lease, err := s.Link().GrantLease(ctx, secondsIn(time.Until(end)))
 	if err != nil {
 		return err
 	}
-	puts := make([]clientv3.Op, len(parts))
-	for i, p := range parts {
-		value := p.value
-		if p.shares.Load() {
-			value = p.markedValue()
-		}
-		puts[i] = clientv3.OpPut(p.me.key, value, clientv3.WithLease(lease))
+	puts := make([]clientv3.Op, len(ks))
+	for i, k := range ks {
+		puts[i] = clientv3.OpPut(k.Name, value(k), clientv3.WithLease(lease))
 	}
 	var there, doubtful bool
 	err = s.Link().Call(ctx, func(ctx context.Context) error {
-		answer, err := s.Client().Txn(ctx).If(guardsOf(parts)...).Then(puts...).Commit()
+		answer, err := s.Client().Txn(ctx).If(ks.Guards()...).Then(puts...).Commit()
 		if request.IsAnswer(err, rpctypes.ErrLeaseNotFound) {
 			// Not the session's lease: the new one has expired before an attempt was answered. All
-			// guards held, as etcd checks them first, so the tickets only have to be removed in
+			// guards held, as etcd checks them first, so the keys only have to be removed in
 			// time.
 			there = true
 			return nil
