@@ -102,12 +102,7 @@ type follower struct {
 	versions map[string]version // that the sink knows
 	at       int64              // revision of that; 0: everything is to be read
 	refused  bool               // the last watch was
-	missing  time.Time          // since when events are missing; zero: none is
-
-	// expected is what was read at a later revision than at, while events arrived: what is known has to be the same
-	// when the first event after that arrives.
-	expected   map[string]version
-	expectedAt int64
+	missing  time.Time          // since when events are missing and none arrives; zero: none is
 }
 
 var errEnded = errors.New("the watch ended")
@@ -125,38 +120,35 @@ func (f *follower) follow(ctx context.Context) error {
 		return f.ended(err)
 	}
 	defer watch.Stop()
-	f.refused, f.expected = false, nil
-	recheck := time.NewTimer(f.nextRecheck())
+	f.refused = false
+	interval := f.Recheck
+	if !f.missing.IsZero() {
+		interval = min(interval, deliveryLimit/3)
+	}
+	recheck := time.NewTimer(request.Jitter(interval))
 	defer recheck.Stop()
-	for silent, complete := true, true; ; {
+	for silent := true; ; {
 		select {
 		case response, ok := <-watch.Events:
 			if err := response.Err(); !ok || err != nil {
 				return f.ended(cmp.Or(err, errEnded))
 			}
 			silent = silent && len(response.Events) == 0
-			complete = f.apply(ctx, response.Events)
+			f.apply(ctx, response.Events)
 		case <-watch.Ended: // its stream was left
 			return errEnded
 		case <-recheck.C:
-			if complete, err = f.compare(ctx, silent); err != nil {
+			complete, err := f.check(ctx, silent)
+			if err == nil && !complete && silent {
+				streams.LeaveStream(watch.Stream)
+			}
+			if err != nil || !complete {
 				return err
 			}
-			recheck.Reset(f.nextRecheck())
+			recheck.Reset(request.Jitter(f.Recheck))
 			silent = true
 		}
-		if !complete {
-			streams.LeaveStream(watch.Stream)
-			return f.checkHistory(ctx)
-		}
 	}
-}
-
-func (f *follower) nextRecheck() time.Duration {
-	if f.missing.IsZero() {
-		return request.Jitter(f.Recheck)
-	}
-	return request.Jitter(min(f.Recheck, deliveryLimit/3))
 }
 
 // ended is about the error of a watch. After a compaction everything is read again. A refusal counts the second time,
@@ -173,18 +165,12 @@ func (f *follower) ended(err error) error {
 	return err
 }
 
-// apply takes in events, and reports whether none was missing before. All events of a revision arrive together.
-func (f *follower) apply(ctx context.Context, events []*clientv3.Event) (complete bool) {
+// apply takes in events. All of a revision arrive together.
+func (f *follower) apply(ctx context.Context, events []*clientv3.Event) {
 	for len(events) > 0 && ctx.Err() == nil {
 		revision, end := events[0].Kv.ModRevision, 1
 		for end < len(events) && events[end].Kv.ModRevision == revision {
 			end++
-		}
-		if f.expected != nil && revision > f.expectedAt {
-			if !maps.Equal(f.expected, f.versions) {
-				return false
-			}
-			f.expected = nil
 		}
 		if revision > f.at {
 			f.at, f.missing = revision, time.Time{}
@@ -199,47 +185,30 @@ func (f *follower) apply(ctx context.Context, events []*clientv3.Event) (complet
 		}
 		events = events[end:]
 	}
-	return true
 }
 
-// compare reads the keys, and reports whether no event is missing. If events have arrived lately, others may be under
-// way, and the next one decides.
-func (f *follower) compare(ctx context.Context, silent bool) (complete bool, err error) {
+// check reads the keys, and reports whether all changes have been delivered. If not, they are on their way, or missing,
+// and another watch delivers them. It cannot after a compaction, nor after a restore of a backup, even if etcd has come
+// further again. Then everything is read again, and so it is if other watches have been silent too.
+func (f *follower) check(ctx context.Context, silent bool) (complete bool, err error) {
 	kvs, at, err := f.read(ctx, 0, clientv3.WithKeysOnly())
 	if err != nil {
 		return false, err
 	}
-	now := versionsOf(kvs)
-	switch {
-	case at < f.at: // than which no answer of the quorum was older
-		return false, nil
-	case maps.Equal(now, f.versions):
-		f.expected, f.missing = nil, time.Time{}
+	if at >= f.at && maps.Equal(versionsOf(kvs), f.versions) { // no answer of the quorum is older than an earlier one
+		f.missing = time.Time{}
 		return true, nil
-	case silent:
-		return false, nil
 	}
-	f.expected, f.expectedAt = now, at
-	return true, nil
-}
-
-// checkHistory finds out whether another watch can deliver what is missing. It cannot after a compaction, nor after a
-// restore of a backup, even if etcd has come further again: then everything is read again, and so it is if other watches
-// have not delivered it.
-func (f *follower) checkHistory(ctx context.Context) error {
-	if f.missing.IsZero() {
+	if silent && f.missing.IsZero() {
 		f.missing = time.Now()
 	}
-	if time.Since(f.missing) > deliveryLimit {
+	kvs, _, err = f.read(ctx, f.at, clientv3.WithKeysOnly())
+	overdue := !f.missing.IsZero() && time.Since(f.missing) > deliveryLimit
+	if overdue || PastRevision(err) || err == nil && !maps.Equal(versionsOf(kvs), f.versions) {
 		f.at = 0
-		return nil
+		return false, nil
 	}
-	kvs, _, err := f.read(ctx, f.at, clientv3.WithKeysOnly())
-	if PastRevision(err) || err == nil && !maps.Equal(versionsOf(kvs), f.versions) {
-		f.at = 0
-		return nil
-	}
-	return err
+	return false, err
 }
 
 // load reads everything.
