@@ -71,7 +71,6 @@ func (t *Ticket) wait(ctx context.Context) error {
 
 // wait waits until p, which is one of parts, is granted.
 func (p *part) wait(ctx context.Context, parts []*part) error {
-	w := p.watcher()
 	for {
 		switch p.verdict {
 		case granted:
@@ -79,7 +78,7 @@ func (p *part) wait(ctx context.Context, parts []*part) error {
 		case gone:
 			return ErrGone
 		case blocked:
-			up, err := w.until(ctx, p.strategy.blocker(p, parts), p.seen)
+			up, err := p.until(ctx, p.strategy.blocker(p, parts), p.seen)
 			if err == nil {
 				err = p.strategy.look(ctx, p, up)
 			}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/internal/request"
-	"github.com/etcdlock/locks/session"
 )
 
 const (
@@ -67,46 +66,32 @@ type wakeup struct {
 	revision int64
 	ended    bool            // the blocker has
 	timedOut bool            // there was no event for a while; the watch may have missed one
+	stream   int64           // of the watch, then
 	by       *clientv3.Event // that ended the blocker; nil if a read found that
-}
-
-// watcher waits for the end of one blocker after the other, in its caller's goroutine.
-type watcher struct {
-	session  *session.Session
-	recheck  time.Duration
-	stream   int64 // of the last watch
-	failures int   // in a row
-}
-
-func (p *part) watcher() *watcher {
-	return &watcher{session: p.session, recheck: p.queue.options.recheck()}
 }
 
 // until blocks until b has ended, which existed at revision seen. An error means that there is no point in looking:
 // ctx or the session is over, or etcd refuses.
-func (w *watcher) until(ctx context.Context, b blocker, seen int64) (wakeup, error) {
-	for {
-		up, err := w.watch(ctx, b, seen)
-		switch {
-		case ctx.Err() != nil:
-			return wakeup{}, ctx.Err()
-		case w.session.Err() != nil:
-			return wakeup{}, w.session.Err()
+func (p *part) until(ctx context.Context, b blocker, seen int64) (wakeup, error) {
+	for failures := 0; ; {
+		up, err := p.watch(ctx, b, seen, failures)
+		switch end := cmp.Or(ctx.Err(), p.session.Err()); {
+		case end != nil:
+			return wakeup{}, end
 		case denies(err):
 			return wakeup{}, err
 		case err != nil:
-			request.Sleep(ctx, w.session.Context(), request.BackOff(w.failures))
-			w.failures++
+			request.Sleep(ctx, p.session.Context(), request.BackOff(failures))
+			failures++
 		case up.ended:
-			w.failures = 0
 			return up, nil
 		default:
-			w.failures = 0
+			failures = 0
 		}
 		exists, at, err := b.recheck(ctx, max(seen, up.revision))
 		if err != nil || !exists {
-			if err == nil && up.timedOut {
-				w.switchStream() // the watch has missed an event
+			if err == nil && up.timedOut { // the watch has missed an event
+				p.link().LeaveStream(up.stream)
 			}
 			return wakeup{revision: at}, err
 		}
@@ -116,24 +101,23 @@ func (w *watcher) until(ctx context.Context, b blocker, seen int64) (wakeup, err
 }
 
 // watch is until with one watch, whose failure is an error, and whose silence ends it.
-func (w *watcher) watch(ctx context.Context, b blocker, seen int64) (wakeup, error) {
-	limit := min(b.patience(firstCreation)<<min(w.failures, 4), longCreation)
+func (p *part) watch(ctx context.Context, b blocker, seen int64, failures int) (wakeup, error) {
+	limit := min(b.patience(firstCreation)<<min(failures, 4), longCreation)
 	for {
-		watch, err := w.session.Link().Watch(ctx, limit, b.name(), b.first, b.options()...)
+		watch, err := p.link().Watch(ctx, limit, b.name(), b.first, b.options()...)
 		if err != nil {
 			return wakeup{}, err
 		}
-		w.stream = watch.Stream
-		up, err := w.receive(ctx, b, watch, seen)
+		up, err := p.receive(ctx, b, watch, seen)
 		if !errors.Is(err, errEnded) || !watch.Kept {
 			return up, err
 		}
-		w.switchStream() // it had ended before, and other kept watches of its stream have too
+		p.link().LeaveStream(watch.Stream) // it had ended before, and other kept watches of its stream have too
 	}
 }
 
 // receive waits for events of watch.
-func (w *watcher) receive(ctx context.Context, b blocker, watch *link.Watch, seen int64) (up wakeup, err error) {
+func (p *part) receive(ctx context.Context, b blocker, watch *link.Watch, seen int64) (up wakeup, err error) {
 	complete := false // whether every event that the watch has delivered has been seen
 	defer func() {
 		if complete {
@@ -155,9 +139,9 @@ func (w *watcher) receive(ctx context.Context, b blocker, watch *link.Watch, see
 		}
 		seen = at
 	}
-	recheck := b.patience(w.recheck)
+	recheck := b.patience(p.queue.options.recheck())
 	if watch.Kept {
-		recheck = min(w.recheck, firstCreation) // about when a new watch that does not start would be given up
+		recheck = min(recheck, firstCreation) // about when a new watch that does not start would be given up
 	}
 	silence := time.NewTimer(request.Jitter(recheck))
 	defer silence.Stop()
@@ -171,11 +155,11 @@ func (w *watcher) receive(ctx context.Context, b blocker, watch *link.Watch, see
 				return wakeup{}, errors.Join(errEnded, err)
 			}
 		case <-silence.C:
-			return wakeup{revision: seen, timedOut: true}, nil
+			return wakeup{revision: seen, timedOut: true, stream: watch.Stream}, nil
 		case <-ctx.Done():
 			return wakeup{}, ctx.Err()
 		case <-watch.Ended: // with the session, or because the stream was left
-			return wakeup{}, cmp.Or(w.session.Err(), errEnded)
+			return wakeup{}, cmp.Or(p.session.Err(), errEnded)
 		}
 	}
 }
@@ -189,9 +173,6 @@ func (b blocker) endIn(response clientv3.WatchResponse) (up wakeup, last bool) {
 	}
 	return wakeup{}, false
 }
-
-// switchStream makes the next watch use another stream, and so another endpoint.
-func (w *watcher) switchStream() { w.session.Link().LeaveStream(w.stream) }
 
 var errEnded = errors.New("the watch ended")
 
