@@ -155,7 +155,7 @@ func TestInspectAllReadsPagesOfOneRevision(t *testing.T) {
 func TestInspectAllGoesOnAfterACompaction(t *testing.T) {
 	cluster, client := newCluster(t)
 	fill(t, client, 1000)
-	seen, reads := make(map[string]int), cluster.Calls("Range")
+	seen := make(map[string]int)
 	for q, err := range etcdlock.InspectAll(within(t), client) {
 		require.NoError(t, err)
 		require.NotContains(t, seen, q.Name, "nothing is yielded twice")
@@ -170,7 +170,6 @@ func TestInspectAllGoesOnAfterACompaction(t *testing.T) {
 	for i := range 1000 {
 		require.Equal(t, 1+i%3, seen[fmt.Sprintf("%05d", i)])
 	}
-	require.Greater(t, cluster.Calls("Range")-reads, int64(5))
 }
 
 // The queue at "jobs" goes on after those below it.

@@ -11,16 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// keys are those of a queue.
-type keys map[string]*mvccpb.KeyValue
-
-func put(queues map[string]keys, prefix string, kv *mvccpb.KeyValue) {
-	if queues[prefix] == nil {
-		queues[prefix] = make(keys)
-	}
-	queues[prefix][string(kv.Key)] = kv
-}
-
 // picture has the keys of all queues, and which queues have changed since they were yielded. One goroutine writes to it,
 // another one loops over its changes.
 type picture struct {
@@ -62,12 +52,7 @@ func (p *picture) Apply(events []*clientv3.Event) {
 
 // Replace implements [follow.Sink].
 func (p *picture) Replace(kvs []*mvccpb.KeyValue) {
-	queues := make(map[string]keys)
-	for _, kv := range kvs {
-		if prefix, ok := p.root.queueAt(string(kv.Key)); ok {
-			put(queues, prefix, kv)
-		}
-	}
+	queues := p.root.queues(kvs)
 	defer p.notify()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +126,7 @@ func (p *picture) next() (q Queue, changed bool, err error) {
 		prefix := p.changed[0]
 		p.changed = p.changed[1:]
 		delete(p.marked, prefix)
-		q, exists := p.root.queue(prefix, slices.Collect(maps.Values(p.queues[prefix])))
+		q, exists := p.root.queue(prefix, p.queues[prefix])
 		shown := p.shown[prefix]
 		if delete(p.shown, prefix); exists {
 			p.shown[prefix] = true

@@ -3,7 +3,9 @@ package etcdlock
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,9 +83,30 @@ func (r root) name(prefix string) string {
 	return escaped
 }
 
+// keys are those of a queue.
+type keys map[string]*mvccpb.KeyValue
+
+func put(queues map[string]keys, prefix string, kv *mvccpb.KeyValue) {
+	if queues[prefix] == nil {
+		queues[prefix] = make(keys)
+	}
+	queues[prefix][string(kv.Key)] = kv
+}
+
+// queues returns the keys of each queue, by prefix. None is empty.
+func (r root) queues(kvs []*mvccpb.KeyValue) map[string]keys {
+	queues := make(map[string]keys)
+	for _, kv := range kvs {
+		if prefix, ok := r.queueAt(string(kv.Key)); ok {
+			put(queues, prefix, kv)
+		}
+	}
+	return queues
+}
+
 // queue returns the queue at prefix; exists is false if there is nothing in it.
-func (r root) queue(prefix string, kvs []*mvccpb.KeyValue) (q Queue, exists bool) {
+func (r root) queue(prefix string, in keys) (q Queue, exists bool) {
 	trimmed := strings.TrimSuffix(prefix, "/")
-	entries, size := fairqueue.Parse(trimmed, kvs)
+	entries, size := fairqueue.Parse(trimmed, slices.Collect(maps.Values(in)))
 	return newQueue(r.name(prefix), trimmed, entries, size), len(entries) > 0 || size > 0
 }

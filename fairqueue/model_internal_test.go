@@ -472,7 +472,8 @@ func TestAnAnswerFromBeforeTheTicketEndsTheWait(t *testing.T) {
 		session.WithTTL(time.Hour))
 	require.NoError(t, err)
 	defer s.Close(context.Background())
-	ticket := &part{queue: New(s, "q"), session: s, mode: Exclusive, strategy: exclusive{}, me: entry{key: "q/x1-0", revision: 100}}
+	ticket := New(s, "q").newPart(s, Exclusive, "", 0)
+	ticket.me = entry{key: "q/x1-0", revision: 100}
 	err = newTicket(ticket).Wait(context.Background())
 	require.ErrorIs(t, err, session.ErrLost)
 	require.ErrorContains(t, err, "etcd went back from revision 100 to ")

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -54,18 +55,35 @@ type Sink interface {
 	Fail(err error)
 }
 
-// Page reads up to 500 of the keys at or after next. Revision 0 is the newest.
-func (r Range) Page(ctx context.Context, next string, revision int64, options ...clientv3.OpOption) (page *clientv3.GetResponse, err error) {
-	options = append(options, clientv3.WithRange(r.End), clientv3.WithRev(revision), clientv3.WithLimit(pageSize))
-	err = request.Do(ctx, ctx, func(ctx context.Context) (err error) {
-		page, err = r.Client.Get(ctx, next, options...)
-		return err
-	})
-	return page, err
+// Read reads all keys at a revision, and returns that. If it is 0, the newest one, and compacted between the pages, the
+// reading begins again.
+func (r Range) Read(ctx context.Context, revision int64, options ...clientv3.OpOption) (kvs []*mvccpb.KeyValue, at int64, err error) {
+	next, at := r.First, revision
+	for {
+		var page *clientv3.GetResponse
+		where := append(slices.Clip(options), clientv3.WithRange(r.End), clientv3.WithRev(at), clientv3.WithLimit(pageSize))
+		err := request.Do(ctx, ctx, func(ctx context.Context) (err error) {
+			page, err = r.Client.Get(ctx, next, where...)
+			return err
+		})
+		switch {
+		case pastRevision(err) && at > revision:
+			next, at, kvs = r.First, revision, nil
+			continue
+		case err != nil:
+			return nil, 0, err
+		case at == 0:
+			at = page.Header.Revision
+		}
+		if kvs = append(kvs, page.Kvs...); !page.More {
+			return kvs, at, nil
+		}
+		next = string(kvs[len(kvs)-1].Key) + "\x00"
+	}
 }
 
-// PastRevision reports whether etcd cannot read at a revision any more: it was compacted, or etcd went back.
-func PastRevision(err error) bool {
+// pastRevision reports whether etcd cannot read at a revision any more: it was compacted, or etcd went back.
+func pastRevision(err error) bool {
 	return request.IsAnswer(err, rpctypes.ErrCompacted) || request.IsAnswer(err, rpctypes.ErrFutureRev)
 }
 
@@ -191,7 +209,7 @@ func (f *follower) apply(ctx context.Context, events []*clientv3.Event) {
 // and another watch delivers them. It cannot after a compaction, nor after a restore of a backup, even if etcd has come
 // further again. Then everything is read again, and so it is if other watches have been silent too.
 func (f *follower) check(ctx context.Context, silent bool) (complete bool, err error) {
-	kvs, at, err := f.read(ctx, 0, clientv3.WithKeysOnly())
+	kvs, at, err := f.Read(ctx, 0, clientv3.WithKeysOnly())
 	if err != nil {
 		return false, err
 	}
@@ -202,9 +220,9 @@ func (f *follower) check(ctx context.Context, silent bool) (complete bool, err e
 	if silent && f.missing.IsZero() {
 		f.missing = time.Now()
 	}
-	kvs, _, err = f.read(ctx, f.at, clientv3.WithKeysOnly())
+	kvs, _, err = f.Read(ctx, f.at, clientv3.WithKeysOnly())
 	overdue := !f.missing.IsZero() && time.Since(f.missing) > deliveryLimit
-	if overdue || PastRevision(err) || err == nil && !maps.Equal(versionsOf(kvs), f.versions) {
+	if overdue || pastRevision(err) || err == nil && !maps.Equal(versionsOf(kvs), f.versions) {
 		f.at = 0
 		return false, nil
 	}
@@ -213,7 +231,7 @@ func (f *follower) check(ctx context.Context, silent bool) (complete bool, err e
 
 // load reads everything.
 func (f *follower) load(ctx context.Context) error {
-	kvs, at, err := f.read(ctx, 0)
+	kvs, at, err := f.Read(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -223,28 +241,6 @@ func (f *follower) load(ctx context.Context) error {
 	}
 	f.versions, f.at, f.missing = versions, at, time.Time{}
 	return nil
-}
-
-// read reads all keys at a revision, and returns that. If it is 0, the newest one, and compacted between the pages, the
-// reading begins again.
-func (f *follower) read(ctx context.Context, revision int64, options ...clientv3.OpOption) (kvs []*mvccpb.KeyValue, at int64, err error) {
-	next, at := f.First, revision
-	for {
-		page, err := f.Page(ctx, next, at, options...)
-		switch {
-		case PastRevision(err) && at > revision:
-			next, at, kvs = f.First, revision, nil
-			continue
-		case err != nil:
-			return nil, 0, err
-		case at == 0:
-			at = page.Header.Revision
-		}
-		if kvs = append(kvs, page.Kvs...); !page.More {
-			return kvs, at, nil
-		}
-		next = string(kvs[len(kvs)-1].Key) + "\x00"
-	}
 }
 
 func versionOf(kv *mvccpb.KeyValue) version { return version{kv.CreateRevision, kv.ModRevision} }
