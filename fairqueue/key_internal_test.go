@@ -128,7 +128,7 @@ func FuzzParseOwner(f *testing.F) {
 
 		owner := thisProcess(label)
 		now := time.Now()
-		read := parseOwner([]byte(valueAt(owner.template(), now)))
+		read := parseOwner([]byte(owner.valueAt(now)))
 		require.WithinDuration(t, now, read.Since, time.Millisecond)
 		read.Since = time.Time{}
 		if utf8.ValidString(label) {
@@ -155,7 +155,7 @@ func TestLongNamesOfAProcessAreCut(t *testing.T) {
 	require.Equal(t, "label", o.Label)
 
 	worst := processOwner(strings.Repeat("h", 300), strings.Repeat("\x01", 100), strings.Repeat("\x01", longestLabel))
-	require.Less(t, len(valueAt(worst.template(), time.Now())), 4<<10)
+	require.Less(t, len(worst.valueAt(time.Now())), 4<<10)
 }
 
 func TestWhatOwns(t *testing.T) {

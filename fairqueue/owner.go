@@ -37,28 +37,14 @@ func cut(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit], "")
 }
 
-// template returns the value of a ticket but for the time, which is all that differs
-// from one join to the next: marshalling it each time would cost as much as the rest
-// of what a join does on this side of the network.
-func (o Owner) template() string {
-	o.Since = time.Time{}
+// valueAt returns the value of a ticket that joins now.
+func (o Owner) valueAt(now time.Time) string {
+	o.Since = now.UTC().Truncate(time.Millisecond)
 	b, err := json.Marshal(o)
 	if err != nil {
-		panic("fairqueue: " + err.Error()) // strings and a number
+		panic("fairqueue: " + err.Error()) // strings, a number and a time
 	}
-	return strings.TrimSuffix(string(b), "}")
-}
-
-// valueAt completes a template.
-func valueAt(template string, now time.Time) string {
-	b := make([]byte, 0, len(template)+48)
-	b = append(b, template...)
-	if len(template) > 1 {
-		b = append(b, ',')
-	}
-	b = append(b, `"since":"`...)
-	b = now.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
-	return string(append(b, `"}`...))
+	return string(b)
 }
 
 // markedShared begins the value of an exclusive ticket whose owner shares with those

@@ -25,7 +25,7 @@ type Queue struct {
 	source  session.Source
 	space   space
 	epochs  []string // folders of the keys of sessions' epochs
-	owner   string   // template of its tickets' values
+	owner   Owner    // of its tickets
 }
 
 // New returns the queue at prefix, which gets a slash appended; tickets are bound
@@ -37,7 +37,7 @@ func NewWith(source session.Source, prefix string, o Options) *Queue {
 	if source == nil || source == (*session.Session)(nil) || source == (*session.Keeper)(nil) {
 		panic("etcdlock: a queue needs a session source")
 	}
-	return (&Queue{options: o, source: source, owner: thisProcess(o.Label).template()}).At(prefix)
+	return (&Queue{options: o, source: source, owner: thisProcess(o.Label)}).At(prefix)
 }
 
 // At returns the queue at another prefix with the same source and options.

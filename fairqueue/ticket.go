@@ -159,7 +159,7 @@ type state struct {
 // newPart returns a part whose key is still to be created. The number is a weight or a priority.
 func (q *Queue) newPart(s *session.Session, m Mode, value string, number int64) *part {
 	if m != Candidate {
-		value = valueAt(q.owner, time.Now())
+		value = q.owner.valueAt(time.Now())
 	}
 	name := func(n int) string { return q.space.key(m, s.Lease(), n, number) }
 	key := keys.New(s, keys.Folder{Prefix: string(q.space), Epochs: q.epochs, Name: name}, value)
