@@ -19,7 +19,7 @@ import (
 // were there at revision seen. If they are not there any more, the error is ErrGone.
 func (ks Keys) Create(ctx context.Context, more []clientv3.Op) (answer *clientv3.TxnResponse, seen int64, err error) {
 	c, s := ks[0].creation, ks[0].session
-	t := link.Transaction{Late: func(answer *clientv3.TxnResponse, err error) { ks.createdLate(answer, err) }}
+	t := link.Transaction{Late: ks.createdLate} // it takes care of the keys, if the error is that of a request in flight
 	for _, k := range ks {
 		t.If = append(t.If, CreatedAt(k.Name, 0))
 		t.Then = append(t.Then, clientv3.OpPut(k.Name, k.Value, clientv3.WithLease(s.Lease())))
@@ -34,7 +34,7 @@ func (ks Keys) Create(ctx context.Context, more []clientv3.Op) (answer *clientv3
 		before, checked := c.epoch.Now(), c.epoch.Checked()
 		t.Epoch = c.epoch.Condition
 		answer, doubts, err := s.Link().Commit(ctx, t)
-		if request.IsInFlight(err) { // from now on createdLate takes care of the keys
+		if request.IsInFlight(err) {
 			return nil, 0, err
 		}
 		c.unanswered += doubts
