@@ -59,17 +59,11 @@ type space string
 // key is the name of a ticket. The number, which only permits and candidates have, is left
 // out if it is 0.
 func (s space) key(m Mode, lease clientv3.LeaseID, slot int, number int64) string {
-	b := make([]byte, 0, len(s)+24)
-	b = append(b, s...)
-	b = append(b, byte(m))
-	b = strconv.AppendInt(b, int64(lease), 16)
-	b = append(b, '-')
-	b = strconv.AppendInt(b, int64(slot), 16)
+	key := fmt.Sprintf("%s%c%x-%x", string(s), m, int64(lease), slot)
 	if number != 0 {
-		b = append(b, '-')
-		b = strconv.AppendInt(b, number, 16)
+		key += fmt.Sprintf("-%x", number)
 	}
-	return string(b)
+	return key
 }
 
 // mode returns what a key is to the queue; ok is false if it is not directly in it.

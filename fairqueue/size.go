@@ -190,14 +190,11 @@ func (q *Queue) Sizes(ctx context.Context) iter.Seq2[int64, error] {
 					size = agreed
 				}
 			}
-			if err == nil && size == last {
-				continue
+			if (err != nil || size != last) && !yield(size, err) {
+				return
 			}
 			if err == nil {
 				last = size
-			}
-			if !yield(size, err) {
-				return
 			}
 		}
 	}
