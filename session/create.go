@@ -6,6 +6,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/internal/request"
@@ -97,11 +98,31 @@ func start(c *clientv3.Client, lease clientv3.LeaseID, ttl, margin, sent time.Du
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	s.link = link.New(owner{s}, s.logger)
 	s.closing <- false
-	s.reportEnd()
 	s.endWithClient()
 	s.mu.Lock()
 	s.watchdog = time.AfterFunc(s.deadline-s.now(), s.guard)
 	s.mu.Unlock()
 	s.running.Go(s.keepAlive)
 	return s
+}
+
+// endWithClient ends the session as lost when its client is closed: nothing can renew it any more.
+// The client's context ends then, but also with the one in its Config, which closes nothing.
+func (s *Session) endWithClient() {
+	if s.client.Ctx() == nil {
+		return
+	}
+	stop := context.AfterFunc(s.client.Ctx(), func() {
+		for conn := s.client.ActiveConnection(); conn != nil; {
+			state := conn.GetState()
+			if state == connectivity.Shutdown {
+				break
+			}
+			if !conn.WaitForStateChange(s.ctx, state) {
+				return
+			}
+		}
+		s.lose(request.ErrClientClosed)
+	})
+	context.AfterFunc(s.ctx, func() { stop() })
 }

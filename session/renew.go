@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,6 +31,7 @@ func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
 	stream := joinRenewals(s)
 	defer stream.leave(s)
+	defer s.reportEnd()
 	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
 	defer timer.Stop()
 	inFlight := 0 // since the last answer
@@ -164,6 +166,26 @@ func keepAliveOnce(ctx context.Context, c *clientv3.Client, lease clientv3.Lease
 		return nil, 0, err
 	}
 	return answer.ResponseHeader, answer.TTL, nil
+}
+
+// outcome is that of an attempt that was sent at the given time.
+func (s *Session) outcome(sent time.Duration, err error) Renewal {
+	return Renewal{Lease: s.lease, Took: s.now() - sent, Left: s.remaining(), Err: err}
+}
+
+// settle takes in what an attempt has come to.
+func (s *Session) settle(sent time.Duration, header *etcdserverpb.ResponseHeader, ttl int64, err error) Renewal {
+	r := s.outcome(sent, err)
+	switch {
+	case err == nil && ttl <= 0, request.IsAnswer(err, rpctypes.ErrLeaseNotFound): // the server says both
+		s.lose(rpctypes.ErrLeaseNotFound)
+		r.Err = s.Err()
+	case err == nil:
+		s.link.ObserveRenewal(header)
+		s.extend(sent, time.Duration(ttl)*time.Second)
+		r.Err = s.Err()
+	}
+	return r
 }
 
 // extend notes an answered renewal, unless it came too late to matter.

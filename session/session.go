@@ -19,6 +19,18 @@ import (
 // one a request waits for as long as no member can be reached.
 const defaultTimeout = 10 * time.Second
 
+var (
+	// ErrLost says that the session, and with it every lock it held, can no
+	// longer be trusted: its deadline passed without an answered renewal, its
+	// lease is gone, its client was closed, or etcd went back to an earlier
+	// revision. It is wrapped with the cause. Stop the work that needed the lock.
+	// A new session may be created at once; a [Keeper] does.
+	ErrLost = request.ErrLost
+
+	// ErrClosed says that Close was called on the session or the [Keeper].
+	ErrClosed = request.ErrClosed
+)
+
 // Source is what locks take: one [Session], or a [Keeper] that replaces it.
 type Source interface {
 	// Session returns a session that is alive as far as is known, or an error.
@@ -35,8 +47,7 @@ type Session struct {
 	now    clock
 	logger *slog.Logger
 
-	reporting sync.Mutex // is held while change is called
-	change    func(Change)
+	change func(Change)
 
 	// ctx ends with the session, and its cause is the session's error. Everything that ends with
 	// the session derives from it, its own goroutines included.
