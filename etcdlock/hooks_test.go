@@ -12,107 +12,178 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// journal writes down which hooks are called.
-type journal struct {
-	calls  chan string
-	tokens chan etcdlock.Token // of those that wait
+// told is what a hook was told.
+type told struct {
+	etcdlock.Event
+	what              string
+	err               error
+	queued, afterLost bool
 }
 
-func newJournal() *journal {
-	return &journal{make(chan string, 100), make(chan etcdlock.Token, 100)}
+func (c told) String() string {
+	what := c.what
+	if c.Key == "" || c.Token == 0 {
+		what = "incomplete " + what
+	}
+	if c.err != nil {
+		what += " with an error"
+	}
+	return what + " " + c.Name
 }
+
+// journal has the calls of hooks.
+type journal struct{ calls chan told }
+
+func newJournal() *journal { return &journal{make(chan told, 100)} }
 
 func (j *journal) hooks() *etcdlock.Hooks {
-	note := func(what, name, key string, token etcdlock.Token, err error) {
-		if key == "" || token == 0 {
-			what = "incomplete " + what
-		}
-		if err != nil {
-			what += " with an error"
-		}
-		j.calls <- what + " " + name
-	}
 	return &etcdlock.Hooks{
-		Waiting: func(w etcdlock.Waiting) {
-			j.tokens <- w.Token
-			note("waiting", w.Name, w.Key, w.Token, nil)
-		},
-		Acquired: func(a etcdlock.Acquired) { note("acquired", a.Name, a.Key, a.Token, nil) },
-		Failed:   func(f etcdlock.Failed) { note("failed", f.Name, f.Key, f.Token, f.Err) },
-		Released: func(r etcdlock.Released) { note("released", r.Name, r.Key, r.Token, r.Err) },
-		Lost:     func(l etcdlock.Lost) { note("lost", l.Name, l.Key, l.Token, l.Err) },
+		Waiting:  func(w etcdlock.Waiting) { j.calls <- told{w.Event, "waiting", nil, true, false} },
+		Acquired: func(a etcdlock.Acquired) { j.calls <- told{a.Event, "acquired", nil, a.Queued, false} },
+		Failed:   func(f etcdlock.Failed) { j.calls <- told{f.Event, "failed", f.Err, f.Queued, false} },
+		Released: func(r etcdlock.Released) { j.calls <- told{r.Event, "released", r.Err, false, r.AfterLost} },
+		Lost:     func(l etcdlock.Lost) { j.calls <- told{l.Event, "lost", l.Err, false, true} },
 	}
 }
 
-func (j *journal) next(t *testing.T) string { return await(t, "a hook", j.calls) }
+func (j *journal) next(t *testing.T) string { return await(t, "a hook", j.calls).String() }
+
+// call waits for the next call, and requires which it is.
+func (j *journal) call(t *testing.T, want string) told {
+	t.Helper()
+	c := await(t, "a hook", j.calls)
+	require.Equal(t, want, c.String())
+	return c
+}
+
+type traceKey struct{}
 
 // What a waiter is told of the token is true of the hold.
-func TestHooksFireInTurnAndNoOthersDo(t *testing.T) {
+func TestHooksFireInTurnWithTheContextOfLockAndNoOthersDo(t *testing.T) {
 	_, client := newCluster(t)
 	s := newSession(t, client)
 	j := newJournal()
 	with := etcdlock.WithHooks(j.hooks())
-	for name, l := range map[string]etcdlock.Locker{
-		"a":   etcdlock.NewMutex(s, "a", with),
-		"b":   etcdlock.NewRWMutex(s, "b", with, etcdlock.WithHooks(nil), etcdlock.WithHooks(&etcdlock.Hooks{})),
-		"c":   etcdlock.NewRWMutex(s, "c", with).RLocker(),
-		"d":   etcdlock.NewSemaphore(s, "d", 1, with, etcdlock.WithSlots()),
-		"e/0": etcdlock.NewStriped(s, "e", 1, with).For("apple"),
-		"f":   anyN(etcdlock.NewStriped(s, "f", 1, with), 1),
-		"g+h": allOf(s, "g", "h").With(with),
-		"i":   outermost{etcdlock.Reentrant(etcdlock.NewMutex(s, "i", with))},
-		"j":   etcdlock.NewSemaphore(s, "j", 1, with),
-		"k":   candidate{etcdlock.NewElection(s, "k", with)},
+	for _, c := range []struct {
+		kind, name string
+		lock       etcdlock.Locker
+	}{
+		{"mutex", "a", etcdlock.NewMutex(s, "a", with)},
+		{"write", "b", etcdlock.NewRWMutex(s, "b", with, etcdlock.WithHooks(nil), etcdlock.WithHooks(&etcdlock.Hooks{}))},
+		{"read", "c", etcdlock.NewRWMutex(s, "c", with).RLocker()},
+		{"permit", "d", etcdlock.NewSemaphore(s, "d", 1, with, etcdlock.WithSlots())},
+		{"mutex", "e/0", etcdlock.NewStriped(s, "e", 1, with).For("apple")},
+		{"multi", "f", anyN(etcdlock.NewStriped(s, "f", 1, with), 1)},
+		{"multi", "g+h", allOf(s, "g", "h").With(with)},
+		{"mutex", "i", outermost{etcdlock.Reentrant(etcdlock.NewMutex(s, "i", with))}},
+		{"permit", "j", etcdlock.NewSemaphore(s, "j", 1, with)},
+		{"election", "k", candidate{etcdlock.NewElection(s, "k", with)}},
+		{"mutex", "l", etcdlock.NewMutex(s, "l", with, handedOn)},
 	} {
-		h := lock(t, l)
-		require.Equal(t, "acquired "+name, j.next(t))
-		if name == "c" {
-			unlock(t, tryLock(t, l))
-			require.Equal(t, "acquired c", j.next(t))
-			require.Equal(t, "released c", j.next(t))
-			continue
-		}
+		l, name := c.lock, c.name
+		h, err := l.Lock(context.WithValue(within(t), traceKey{}, "span"))
+		require.NoError(t, err)
+		acquired := j.call(t, "acquired "+name)
+		require.Equal(t, c.kind, acquired.Kind)
+		require.Equal(t, "span", acquired.Context.Value(traceKey{}))
 		want := "waiting " + name
-		if name == "d" { // the token is that of the slot
+		switch name {
+		case "c":
+			unlock(t, tryLock(t, l))
+			j.call(t, "acquired c")
+			j.call(t, "released c")
+			continue
+		case "d", "l": // the token is that of the slot, or of what is handed on
 			want = "incomplete " + want
 		}
 		if name != "k" {
 			requireBusy(t, l)
-			require.Equal(t, "incomplete failed with an error "+name, j.next(t))
+			j.call(t, "incomplete failed with an error "+name)
 		}
 		ctx, cancel := context.WithCancel(within(t))
 		waiting := locking(ctx, l)
-		require.Equal(t, want, j.next(t))
-		<-j.tokens
+		j.call(t, want)
 		cancel()
 		require.ErrorIs(t, await(t, "the waiter", waiting).err, context.Canceled)
-		require.Equal(t, strings.Replace(want, "waiting", "failed with an error", 1), j.next(t))
+		j.call(t, strings.Replace(want, "waiting", "failed with an error", 1))
 
 		waiting = locking(within(t), l)
-		require.Equal(t, want, j.next(t))
+		token := j.call(t, want).Token
 		unlock(t, h)
 		next := granted(t, waiting)
-		require.ElementsMatch(t, []string{"released " + name, "acquired " + name}, []string{j.next(t), j.next(t)})
-		if token := <-j.tokens; name != "d" {
-			require.Equal(t, next.Token(), token, name)
-		}
+		one, two := await(t, "a hook", j.calls), await(t, "a hook", j.calls)
+		require.ElementsMatch(t, []string{"released " + name, "acquired " + name}, []string{one.String(), two.String()})
+		require.Contains(t, []etcdlock.Token{0, next.Token()}, token, name)
 		require.NoError(t, h.Unlock(within(t)))
 		unlock(t, next)
-		require.Equal(t, "released "+name, j.next(t))
+		released := j.call(t, "released "+name)
+		require.Equal(t, c.kind, released.Kind)
+		if one.what == "acquired" {
+			one = two
+		}
+		require.Equal(t, "span", one.Context.Value(traceKey{}), "that of the Lock")
 	}
 	require.Empty(t, j.calls)
 }
 
-func TestALossIsToldOnceAndTheReleaseAfterItToo(t *testing.T) {
+func TestHooksTellWhichCallsHadWaitedAndWhichHoldsWereLost(t *testing.T) {
 	cluster, client := newCluster(t)
-	s := newSession(t, cluster.Client(t))
 	j := newJournal()
-	h := lock(t, etcdlock.NewMutex(s, "orders", etcdlock.WithHooks(j.hooks())))
-	require.Equal(t, "acquired orders", j.next(t))
-	lose(t, client, s)
-	require.Equal(t, "lost with an error orders", j.next(t))
+	s := newSession(t, cluster.Client(t))
+	m := etcdlock.NewMutex(s, "orders", etcdlock.WithHooks(j.hooks()))
+	h := lock(t, m)
+	require.False(t, j.call(t, "acquired orders").queued)
+	requireBusy(t, m)
+	refused := j.call(t, "incomplete failed with an error orders")
+	require.ErrorIs(t, refused.err, etcdlock.ErrBusy)
+	require.False(t, refused.queued)
+
+	ctx, cancel := context.WithCancel(within(t))
+	next := queued(t, client, m, 1)
+	gaveUp := locking(ctx, m)
+	for range 2 { // until it is known that both are in line
+		j.call(t, "waiting orders")
+	}
+	cancel()
+	require.ErrorIs(t, await(t, "giving up", gaveUp).err, context.Canceled)
+	failure := j.call(t, "failed with an error orders")
+	require.ErrorIs(t, failure.err, context.Canceled)
+	require.True(t, failure.queued)
+	require.Greater(t, failure.Token, h.Token())
+
+	unlock(t, h)
+	second := granted(t, next)
+	for range 2 { // in either order
+		switch c := await(t, "a hook", j.calls); c.String() {
+		case "released orders":
+			require.False(t, c.afterLost)
+		case "acquired orders":
+			require.True(t, c.queued)
+		default:
+			require.Fail(t, "unexpected", c.String())
+		}
+	}
+	requireTold := func(h *etcdlock.Hold) { // once
+		require.ErrorIs(t, j.call(t, "lost with an error orders").err, etcdlock.ErrLost)
+		require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+		require.True(t, j.call(t, "released with an error orders").afterLost)
+	}
+	remove(t, client, second.Key())
+	require.ErrorIs(t, commit(within(t), second), etcdlock.ErrLost)
+	requireTold(second)
+
+	h = lock(t, m)
+	j.call(t, "acquired orders")
+	remove(t, client, h.Key())
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-	require.Equal(t, "released with an error orders", j.next(t))
+	unnoticed := j.call(t, "released with an error orders")
+	require.ErrorIs(t, unnoticed.err, etcdlock.ErrLost)
+	require.False(t, unnoticed.afterLost, "only the release noticed it")
+
+	h = lock(t, m)
+	j.call(t, "acquired orders")
+	lose(t, client, s)
+	requireTold(h)
 	require.Empty(t, j.calls)
 }
 

@@ -60,25 +60,30 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 	_, client := newCluster(t)
 	s := newSession(t, client)
 	var (
-		none     *session.Session
-		nobody   *session.Keeper
-		nothing  etcdlock.Lockable
-		noMutex  *etcdlock.Mutex
-		noClient *clientv3.Client
-		noOption etcdlock.Option
-		noHold   *etcdlock.Hold
-		ctx      = context.Background()
-		m        = etcdlock.NewMutex(s, "orders")
-		striped  = etcdlock.NewStriped(s, "stock", 3)
-		permits  = etcdlock.NewSemaphore(s, "pool", 3)
-		lead     = func(context.Context, *etcdlock.Term) error { return nil }
-		work     = func(context.Context, *etcdlock.Hold) error { return nil }
-		note     = func(error) {}
-		healthy  = func(context.Context) error { return nil }
-		slots    = etcdlock.WithSlots()
-		local    = etcdlock.WithLocalHandover(time.Second, 1)
-		retained = etcdlock.WithRetention(time.Second)
-		minimum  = etcdlock.WithMinHold(time.Second)
+		none      *session.Session
+		nobody    *session.Keeper
+		nothing   etcdlock.Lockable
+		noMutex   *etcdlock.Mutex
+		noClient  *clientv3.Client
+		noOption  etcdlock.Option
+		noHold    *etcdlock.Hold
+		noContext context.Context
+		ctx       = context.Background()
+		m         = etcdlock.NewMutex(s, "orders")
+		striped   = etcdlock.NewStriped(s, "stock", 3)
+		permits   = etcdlock.NewSemaphore(s, "pool", 3)
+		election  = etcdlock.NewElection(s, "leader")
+		queue     = fairqueue.New(s, "queue")
+		term      = lead(t, election, "me")
+		leads     = func(context.Context, *etcdlock.Term) error { return nil }
+		work      = func(context.Context, *etcdlock.Hold) error { return nil }
+		note      = func(error) {}
+		healthy   = func(context.Context) error { return nil }
+		slots     = etcdlock.WithSlots()
+		local     = etcdlock.WithLocalHandover(time.Second, 1)
+		retained  = etcdlock.WithRetention(time.Second)
+		ignore    = func(string, error) {}
+		minimum   = etcdlock.WithMinHold(time.Second)
 	)
 	for want, calls := range map[string][]func(){
 		"a queue needs a session source": {
@@ -138,7 +143,7 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 			func() { new(etcdlock.Striped).For("key") },
 			func() { new(etcdlock.Striped).Stripe(0) },
 			func() { _, _ = new(etcdlock.Election).Campaign(ctx, "me") },
-			func() { _ = new(etcdlock.Election).Run(ctx, "me", lead) },
+			func() { _ = new(etcdlock.Election).Run(ctx, "me", leads) },
 			func() { _, _ = new(etcdlock.Election).Leader(ctx) },
 			func() { _, _ = new(etcdlock.Election).Candidates(ctx) },
 			func() { new(etcdlock.Election).Observe(ctx) },
@@ -194,8 +199,44 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 			func() { _, _, _ = striped.AnyN(ctx, 0) },
 			func() { _, _, _ = striped.TryAnyN(ctx, 0) },
 		},
-		"-1 of 3 stripes": {func() { _, _, _ = striped.AnyN(ctx, -1) }},
-		"4 of 3 stripes":  {func() { _, _, _ = striped.TryAnyN(ctx, 4) }},
+		"-1 of 3 stripes":                     {func() { _, _, _ = striped.AnyN(ctx, -1) }},
+		"4 of 3 stripes":                      {func() { _, _, _ = striped.TryAnyN(ctx, 4) }},
+		"a Named needs a session source":      {func() { etcdlock.NewNamed(nil, ignore) }},
+		"a Named needs a function for errors": {func() { etcdlock.NewNamed(s, nil) }},
+		"WithRetention is not for a Named":    {func() { etcdlock.NewNamed(s, ignore, kept) }},
+		"a Named is made with NewNamed":       {func() { _ = new(etcdlock.Named).Lock(ctx, "orders") }},
+		"Job needs a lock":                    {func() { etcdlock.Job(nil, note, work) }},
+		"Job needs a function for errors":     {func() { etcdlock.Job(m, nil, work) }},
+		"Job needs a function to run":         {func() { etcdlock.Job(m, note, nil) }},
+		"nil context": {
+			func() { _ = etcdlock.NewNamed(s, ignore).Unlock(noContext, "orders") },
+			func() { _, _ = m.Lock(noContext) },
+			func() { _, _ = m.TryLock(noContext) },
+			func() { _ = etcdlock.Do(noContext, m, work) },
+			func() { _, _, _ = etcdlock.Reentrant(m).Lock(noContext) },
+			func() { _ = permits.Resize(noContext, 3) },
+			func() { _ = permits.Forget(noContext) },
+			func() { permits.Sizes(noContext) },
+			func() { _, _, _ = striped.Any(noContext) },
+			func() { _, _ = election.Campaign(noContext, "me") },
+			func() { _ = election.Run(noContext, "me", leads) },
+			func() { _, _ = election.Leader(noContext) },
+			func() { _, _ = election.Candidates(noContext) },
+			func() { election.Observe(noContext) },
+			func() { _ = term.Proclaim(noContext, "you") },
+			func() { _ = term.Transfer(noContext, "you") },
+			func() { _ = term.Resign(noContext) },
+			func() { _ = term.Unlock(noContext) },
+			func() { _ = term.Ensure(noContext, 0) },
+			func() { _ = term.Downgrade(noContext) },
+			func() { term.Txn(noContext) },
+			func() { _, _ = etcdlock.Inspect(noContext, client, "orders") },
+			func() { _ = etcdlock.ForceRelease(noContext, client, "orders", 1) },
+			func() { _ = etcdlock.RequireHeld(noContext, "orders") },
+			func() { _, _ = queue.Join(noContext, fairqueue.Exclusive) },
+			func() { _, _, _ = queue.Entries(noContext) },
+			func() { queue.Follow(noContext) },
+		},
 		"the size of a semaphore must be positive": {
 			func() { etcdlock.NewSemaphore(s, "pool", 0) },
 			func() { etcdlock.NewSemaphore(s, "pool", -1) },
@@ -209,49 +250,7 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 		require.Panics(t, func() { _ = permits.Resize(ctx, size) })
 	}
 	require.NotPanics(t, func() { etcdlock.NewSemaphore(s, "a", 2, slots) })
-	require.Zero(t, tickets(t, client), "nothing has been begun")
-}
-
-func TestANilContextPanicsWithTheReason(t *testing.T) {
-	_, client := newCluster(t)
-	s := newSession(t, client)
-	var none context.Context
-	m := etcdlock.NewMutex(s, "orders")
-	semaphore := etcdlock.NewSemaphore(s, "permits", 2)
-	election := etcdlock.NewElection(s, "leader")
-	term := lead(t, election, "me")
-	queue := fairqueue.New(s, "queue")
-	for i, call := range []func(){
-		func() { _, _ = m.Lock(none) },
-		func() { _, _ = m.TryLock(none) },
-		func() { _ = etcdlock.Do(none, m, func(context.Context, *etcdlock.Hold) error { return nil }) },
-		func() { _, _, _ = etcdlock.Reentrant(m).Lock(none) },
-		func() { _ = semaphore.Resize(none, 3) },
-		func() { _ = semaphore.Forget(none) },
-		func() { semaphore.Sizes(none) },
-		func() { _, _, _ = etcdlock.NewStriped(s, "stripes", 2).Any(none) },
-		func() { _, _ = election.Campaign(none, "me") },
-		func() { _ = election.Run(none, "me", func(context.Context, *etcdlock.Term) error { return nil }) },
-		func() { _, _ = election.Leader(none) },
-		func() { _, _ = election.Candidates(none) },
-		func() { election.Observe(none) },
-		func() { _ = term.Proclaim(none, "you") },
-		func() { _ = term.Transfer(none, "you") },
-		func() { _ = term.Resign(none) },
-		func() { _ = term.Unlock(none) },
-		func() { _ = term.Ensure(none, 0) },
-		func() { _ = term.Downgrade(none) },
-		func() { term.Txn(none) },
-		func() { _, _ = etcdlock.Inspect(none, client, "orders") },
-		func() { _ = etcdlock.ForceRelease(none, client, "orders", 1) },
-		func() { _ = etcdlock.RequireHeld(none, "orders") },
-		func() { _, _ = queue.Join(none, fairqueue.Exclusive) },
-		func() { _, _, _ = queue.Entries(none) },
-		func() { queue.Follow(none) },
-	} {
-		require.PanicsWithValue(t, "etcdlock: nil context", call, i)
-	}
 	require.NoError(t, term.Err(), "an Unlock that panics leaves the hold as it was")
 	resign(t, term)
-	require.Zero(t, tickets(t, client))
+	require.Zero(t, tickets(t, client), "nothing has been begun")
 }

@@ -117,32 +117,6 @@ func TestTheContextOfANameEndsWithItsHold(t *testing.T) {
 	require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrUnlocked)
 }
 
-func TestAMistakeInTheUseOfANamedPanics(t *testing.T) {
-	_, client := newCluster(t)
-	s := newSession(t, client)
-	ignore := func(string, error) {}
-	for text, mistake := range map[string]func(){
-		"needs a session source":           func() { etcdlock.NewNamed(nil, ignore) },
-		"needs a function for errors":      func() { etcdlock.NewNamed(s, nil) },
-		"WithRetention is not for a Named": func() { etcdlock.NewNamed(s, ignore, kept) },
-		"a Named is made with NewNamed":    func() { _ = new(etcdlock.Named).Lock(within(t), "orders") },
-		"Job needs a lock":                 func() { etcdlock.Job(nil, func(error) {}, nothing) },
-		"Job needs a function for errors":  func() { etcdlock.Job(etcdlock.NewMutex(s, "a"), nil, nothing) },
-		"Job needs a function to run":      func() { etcdlock.Job(etcdlock.NewMutex(s, "a"), func(error) {}, nil) },
-		"nil context":                      func() { _ = etcdlock.NewNamed(s, ignore).Unlock(nil, "orders") }, //nolint:staticcheck // on purpose
-	} {
-		require.PanicsWithValue(t, "etcdlock: "+prefixed(text), mistake)
-	}
-}
-
-// prefixed names what needs something.
-func prefixed(text string) string {
-	if text == "needs a session source" || text == "needs a function for errors" {
-		return "a Named " + text
-	}
-	return text
-}
-
 func nothing(context.Context, *etcdlock.Hold) error { return nil }
 
 func TestAJobRunsOnceAtATimeAndTellsOtherErrors(t *testing.T) {
