@@ -16,17 +16,12 @@ import (
 //
 // With [AtPrefix], candidates and observers that use etcd's concurrency package, or "etcdctl elect", at
 // that prefix take part.
-type Election struct {
-	lock
-	queue *fairqueue.Queue
-}
+type Election struct{ single }
 
 // NewElection returns the election of name. It is like [NewMutex]; a Mutex of that name and
 // a leader exclude each other.
 func NewElection(src session.Source, name string, opts ...Option) *Election {
-	o := collect(anElection, opts)
-	l, prefix := newLock(src, o, kindElection, name)
-	return &Election{lock: l, queue: fairqueue.NewWith(src, prefix, o.queue)}
+	return &Election{newSingle(src, collect(anElection, opts), kindElection, name)}
 }
 
 // Campaign waits until it leads, or ctx ends: one round trip if there is no other candidate. Observers
@@ -164,18 +159,15 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		}
 		var last *Leader
 		for entries, err := range e.queue.Follow(ctx) {
-			if err != nil {
-				if !yield(Leader{}, failed("observe", e.name, err)) {
-					return
-				}
+			leader := leaderOf(entries) // zero with an error
+			switch {
+			case err != nil:
+			case last != nil && leader == *last:
 				continue
+			default:
+				last = &leader
 			}
-			leader := leaderOf(entries)
-			if last != nil && leader == *last {
-				continue
-			}
-			last = &leader
-			if !yield(leader, nil) {
+			if !yield(leader, failed("observe", e.name, err)) {
 				return
 			}
 		}

@@ -101,7 +101,7 @@ func (a *attempt) wait(join func(context.Context) (claim, error)) error {
 	return err
 }
 
-// single is a lock of one queue.
+// single is a lock of one queue. Its mode is not that of permits and candidates.
 type single struct {
 	lock
 	queue *fairqueue.Queue

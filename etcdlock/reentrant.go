@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 )
 
 // ReentrantLock is an exclusive lock that its holder can lock again. The context identifies the
@@ -87,7 +87,8 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, 
 	if err != nil {
 		return ctx, nil, err
 	}
-	first := entry{nestedClaim{base.claim, base}, &entries{open: 1}}
+	first := entry{nestedClaim{base.claim, base}, new(atomic.Int64)}
+	first.open.Store(1)
 	h := first.hold(ctx)
 	inner, _ := h.within(ctx)
 	return inner, h, nil
@@ -96,35 +97,24 @@ func (r *ReentrantLock) enter(ctx context.Context, op string, take func(Locker, 
 // entry is the claim of the hold that one Lock has returned.
 type entry struct {
 	nestedClaim
-	*entries
-}
-
-// entries counts the Locks of one base that have not been undone.
-type entries struct {
-	mu   sync.Mutex
-	open int
+	open *atomic.Int64 // Locks of the base that have not been undone
 }
 
 // enter reports whether the base was still held, as far as this process has not released it.
-func (e *entries) enter() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.open == 0 {
-		return false
+func (e *entry) enter() bool {
+	for n := e.open.Load(); n > 0; n = e.open.Load() {
+		if e.open.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
-	e.open++
-	return true
+	return false
 }
 
 func (e entry) hold(ctx context.Context) *Hold { return newHold(ctx, e.base.lock, &e) }
 
 // release unlocks the base after the last of them.
 func (e *entry) release(ctx context.Context) error {
-	e.mu.Lock()
-	e.open--
-	last := e.open == 0
-	e.mu.Unlock()
-	if !last {
+	if e.open.Add(-1) > 0 {
 		return nil
 	}
 	return e.base.unlock(ctx)

@@ -19,9 +19,8 @@ import (
 //
 // A [Mutex] of the same name takes all permits.
 type Semaphore struct {
-	lock
-	size  int64
-	queue *fairqueue.Queue
+	single
+	size int64
 }
 
 var _ Locker = (*Semaphore)(nil)
@@ -37,8 +36,7 @@ func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *
 	if o.raw {
 		panic("etcdlock: AtPrefix is not for " + aSemaphore)
 	}
-	l, prefix := newLock(src, o, kindPermit, name)
-	return &Semaphore{lock: l, size: size, queue: fairqueue.NewWith(src, prefix, o.queue)}
+	return &Semaphore{newSingle(src, o, kindPermit, name), size}
 }
 
 // Acquire waits in line until it has n permits: one round trip and one raft entry if they are free,

@@ -81,16 +81,15 @@ func (t *Term) passTo(ctx context.Context, candidate string) error {
 // gone has no effect before a transfer that is under way is over. That may have removed the key, and ends the term
 // itself then.
 func (c *candidacy) gone(err error) {
-	select {
-	case c.transfers <- struct{}{}:
+	lost := func() {
 		c.ticketClaim.gone(err)
 		<-c.transfers
+	}
+	select {
+	case c.transfers <- struct{}{}:
+		lost()
 	default:
-		go func() { // ends with the transfer
-			c.transfers <- struct{}{}
-			c.ticketClaim.gone(err)
-			<-c.transfers
-		}()
+		go func() { c.transfers <- struct{}{}; lost() }() // ends with the transfer
 	}
 }
 
