@@ -84,18 +84,6 @@ func TestAContextThatHasLeftItsScopeHasNoRights(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A context that has nothing to do with the hold waits in line as anybody does.
-func TestReentryNeedsTheContext(t *testing.T) {
-	r, _, cluster := reentrant(t)
-	_, outer := enter(within(t), t, r)
-	requireBusy(t, outermost{r})
-	waiting := queued(t, cluster.Client(t), outermost{r}, 1)
-	unlock(t, outer)
-	h := granted(t, waiting)
-	require.Greater(t, h.Token(), outer.Token())
-	unlock(t, h)
-}
-
 func TestAfterALossTheLockCannotBeEnteredAgain(t *testing.T) {
 	r, other, cluster := reentrant(t)
 	ctx, outer := enter(within(t), t, r)

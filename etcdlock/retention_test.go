@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,14 +57,6 @@ func TestALockThatIsKeptIsGivenUpWhenItIsWanted(t *testing.T) {
 		unlock(t, h)
 		require.False(t, etcdlock.OwnsLocally(l.m), "it was given back at once")
 		unlock(t, granted(t, remote))
-		awaitTickets(t, l.client, 0)
-	}
-}
-
-func TestALockIsKeptForItsTimeOnly(t *testing.T) {
-	l := newLocal(t, etcdlock.WithRetention(time.Millisecond))
-	for range 2 {
-		unlock(t, lock(t, l.m))
 		awaitTickets(t, l.client, 0)
 	}
 }

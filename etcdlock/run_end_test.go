@@ -18,24 +18,20 @@ import (
 
 func neverLeads(context.Context, *etcdlock.Term) error { panic("it leads") }
 
-func TestRunReturnsTheLeadersErrorAsItIsAfterResigning(t *testing.T) {
-	c := newContest(t)
-	var seen *etcdlock.Term
-	err := etcdlock.NewElection(c.keeper(), "controller").Run(within(t), "a", func(_ context.Context, term *etcdlock.Term) error {
-		seen = term
-		return errWork
-	})
-	require.Equal(t, errWork, err)
-	require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked)
-	require.Zero(t, tickets(t, c.client))
-}
-
-func TestALeadersPanicPassesThroughRunAfterResigning(t *testing.T) {
+func TestRunPassesTheLeadersErrorAndPanicOnAfterResigning(t *testing.T) {
 	c := newContest(t)
 	healthy := etcdlock.WithHealthCheck(time.Hour, func(context.Context) error { return nil })
+	e := etcdlock.NewElection(c.keeper(), "controller", healthy)
+	var seen *etcdlock.Term
+	require.Equal(t, errWork, e.Run(within(t), "a", func(_ context.Context, term *etcdlock.Term) error {
+		seen = term
+		return errWork
+	}), "as it is")
+	require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked)
+	require.Zero(t, tickets(t, c.client))
+
 	require.PanicsWithValue(t, "work panicked", func() {
-		_ = etcdlock.NewElection(c.keeper(), "controller", healthy).
-			Run(within(t), "a", func(context.Context, *etcdlock.Term) error { panic("work panicked") })
+		_ = e.Run(within(t), "a", func(context.Context, *etcdlock.Term) error { panic("work panicked") })
 	})
 	require.Zero(t, tickets(t, c.client))
 }

@@ -32,7 +32,6 @@ func TestTheCauseOfAContextIsNoNewsOfTheLease(t *testing.T) {
 	})
 }
 
-// W1, promise 11
 func TestCallEndsWithTheSession(t *testing.T) {
 	t.Run("lost", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *line) {

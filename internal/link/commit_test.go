@@ -334,7 +334,7 @@ func TestWhatEtcdHadNoSpaceForMayHaveBeenDone(t *testing.T) {
 	}
 }
 
-// R1: what was not sent leaves no doubt, and what was sent does.
+// What was not sent leaves no doubt, and what was sent does.
 func TestACallerThatGivesUpKnowsWhetherItsTransactionWasSent(t *testing.T) {
 	for _, sent := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, f *line) {

@@ -78,7 +78,7 @@ func TestAKeptWatchGoesToTheNextOfItsName(t *testing.T) {
 }
 
 // A connection may have as few as two streams, one of them for requests.
-func TestWhoeverLeavesAStreamLeavesNoWatchOnIt(t *testing.T) {
+func TestAStreamThatIsLeftKeepsNoWatch(t *testing.T) {
 	c := startEtcd(t)
 	client := c.Client(t)
 	s, other := create(t, client), create(t, client)

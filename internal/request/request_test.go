@@ -122,7 +122,6 @@ func TestAnAnswerIsKnownInWhicheverForm(t *testing.T) {
 	require.False(t, request.IsAnswer(errors.New(rpctypes.ErrUserEmpty.Error()), rpctypes.ErrUserEmpty), "not etcd's")
 }
 
-// R1
 func TestDoubtfulWritesAreThoseThatMayHaveBeenApplied(t *testing.T) {
 	for name, answer := range answers {
 		require.Equal(t, answer.doubtful, request.Doubtful(answer.err), name)
@@ -135,7 +134,7 @@ func TestDoubtfulWritesAreThoseThatMayHaveBeenApplied(t *testing.T) {
 	require.True(t, request.Doubtful(request.ErrLost))
 }
 
-// R1: the first attempt's answer is lost, a later one is refused.
+// The first attempt's answer is lost, a later one is refused.
 func TestRefusalAfterASilentAttemptIsStillDoubtful(t *testing.T) {
 	for name, last := range map[string]error{"final": rpctypes.ErrPermissionDenied, "passing": rpctypes.ErrTooManyRequests} {
 		t.Run(name, func(t *testing.T) {
