@@ -15,7 +15,11 @@ function tick() {
     if (e.textContent !== text) e.textContent = text;
   }
   $('offline').hidden = !old;
-  if (heard > opened) $('live').className = old ? 'off' : 'on', $('live').textContent = old ? `offline for ${age(Math.floor((now - heard) / 1000))}` : 'live';
+  const stale = $('head').querySelector('.banner');
+  if (heard > opened) {
+    $('live').className = old || stale ? 'off' : 'on';
+    $('live').textContent = old ? `offline for ${age(Math.floor((now - heard) / 1000))}` : stale ? 'out of date' : 'live';
+  }
   if (now - Math.max(heard, tried) > 8000) open();
 }
 function show(m) {
@@ -49,6 +53,9 @@ filter?.addEventListener('input', () => {
     open();
   }, 150);
 });
-document.addEventListener('keydown', e => { if (e.key === '/' && filter && e.target !== filter) e.preventDefault(), filter.focus(); });
+for (const type of ['keydown', 'keyup']) document.addEventListener(type, e => {
+  if (e.key !== '/' || !filter || e.target === filter) return;
+  type === 'keyup' ? filter.focus() : e.preventDefault();
+});
 addEventListener('pageshow', open);
 setInterval(tick, 1000);
