@@ -193,7 +193,7 @@ type source struct {
 }
 
 // core are the directories whose names documents use.
-var core = []string{"session", "internal", "fairqueue", "etcdlock", "coord", "embedtest", "examples", "bench"}
+var core = []string{"session", "internal", "fairqueue", "etcdlock", "coord", "embedtest", "examples", "bench", "adapters"}
 
 func parseCore(t *testing.T) *source {
 	t.Helper()
@@ -333,8 +333,12 @@ var (
 
 // foreignNames are names in documents that other programs and packages have declared.
 var foreignNames = map[string][]string{
-	"docs/choosing.md":      {"ModRevision"},
-	"docs/coming-from.md":   {"ErrDeadlock"},
+	"docs/choosing.md":    {"ModRevision"},
+	"docs/coming-from.md": {"ErrDeadlock"},
+	"docs/kubernetes.md": {
+		"GracefulShutdownTimeout", "LeaderElectionReleaseOnCancel", "LeaseLock", "OnStartedLeading", "OnStoppedLeading",
+		"Recreate", "ReleaseOnCancel",
+	},
 	"docs/observability.md": {"EtcdlockTrustLow", "WithHoldSpans", "WithLeaderElectionStatus", "WithNames"},
 	"docs/operating.md": {
 		"BackoffWaitBetween", "DialKeepAliveTime", "DialKeepAliveTimeout", "DialTimeout", "Endpoints", "Logger",

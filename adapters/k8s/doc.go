@@ -20,8 +20,8 @@
 //     a holder, which is client-go's release, waits for that as long as its context allows.
 //  5. When client-go has taken a term and it is lost, the Lock does not stand again before client-go has stopped. client-go
 //     would take the next term for the same one.
-//  6. Get, Update and the rest make no request, except that Update resigns. A candidate that waits or leads reads
-//     two small keys about every 10 s.
+//  6. Get, Update and the rest make no request, except that Update resigns. A candidate that waits or leads makes two small
+//     reads about every 10 s, and its session a renewal every TTL/3, which is not written to disk.
 //  7. A candidate leaves the line 30 s after the last call, unless client-go leads.
 //
 // # Not guaranteed

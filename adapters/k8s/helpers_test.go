@@ -174,6 +174,13 @@ func (h *history) len() int {
 	return len(h.terms)
 }
 
+// ended returns when a term has ended.
+func (h *history) ended(i int) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.terms[i].until
+}
+
 // overlap returns how long two have led at most. All terms but the last are over.
 func (h *history) overlap() (most time.Duration) {
 	h.mu.Lock()

@@ -23,7 +23,8 @@ var noKubernetes = &rest.Config{Host: "http://127.0.0.1:1"}
 type managed struct {
 	manager manager.Manager
 	stop    context.CancelFunc
-	stopped chan error
+	stopped chan struct{}
+	err     error // of Start; is read after stopped
 }
 
 func manage(t *testing.T, l *k8slock.Lock, work func(context.Context)) *managed {
@@ -45,8 +46,11 @@ func manage(t *testing.T, l *k8slock.Lock, work func(context.Context)) *managed 
 		return nil
 	})))
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &managed{manager: m, stop: cancel, stopped: make(chan error, 1)}
-	go func() { r.stopped <- m.Start(ctx) }()
+	r := &managed{manager: m, stop: cancel, stopped: make(chan struct{})}
+	go func() {
+		defer close(r.stopped)
+		r.err = m.Start(ctx)
+	}()
 	t.Cleanup(func() {
 		cancel()
 		select {
@@ -79,8 +83,8 @@ func TestAManagerLeadsWithoutKubernetesAndHandsOverWhenItsWorkHasStopped(t *test
 	<-obeyed
 	require.Equal(t, 1, h.len(), "the work has not stopped yet")
 	close(slow)
-	require.NoError(t, <-a.stopped)
-	a.stopped <- nil
+	<-a.stopped
+	require.NoError(t, a.err)
 	require.Equal(t, "b", h.leader(t, 1).who)
 	<-b.manager.Elected()
 	require.Zero(t, h.overlap())
@@ -97,8 +101,8 @@ func TestAManagerInABlackHoleStopsBeforeTheNextLeads(t *testing.T) {
 	manage(t, k8slock.New(keep(t, cluster.Client(t), options...), name, "b"), h.lead("b"))
 	inLine(t, cluster.Client(t), 1)
 	link.Blackhole()
-	require.ErrorContains(t, <-a.stopped, "leader election lost")
-	a.stopped <- nil
+	<-a.stopped
+	require.ErrorContains(t, a.err, "leader election lost")
 	require.Equal(t, "b", h.leader(t, 1).who)
 	require.Zero(t, h.overlap())
 	link.Heal()

@@ -26,7 +26,7 @@ import (
 	"github.com/etcdlock/locks/embedtest"
 )
 
-var measure = flag.Bool("measure", false, "compare with client-go's LeaseLock; takes about a minute")
+var measure = flag.Bool("measure", false, "compare with client-go's LeaseLock; a minute with -parallel 20")
 
 // kubernetes is an API server in memory, with one Lease. Its answers take no time.
 type kubernetes struct {
