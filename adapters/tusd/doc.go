@@ -15,8 +15,8 @@
 // # Not guaranteed
 //
 //   - A request that is stopped may take until tusd's GracefulRequestCompletionTimeout, 10 s by default, to save what it
-//     has received. Sessions with [session.WithMargin] of that much, and a longer TTL, keep the lock for that long
-//     after a loss.
+//     has received. Sessions with a [session.WithMargin] of that much, and more than twice the TTL, keep the lock for
+//     that long after a loss.
 //   - A server that was suspended for longer than its TTL may store what it had received before it notices the loss.
 //   - tusd ignores the request to stop while it has not begun to read the request's body. The waiting request fails with
 //     ERR_LOCK_TIMEOUT then if the body takes longer than AcquireLockTimeout, 20 s by default. A TTL above that makes
