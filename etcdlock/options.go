@@ -123,7 +123,8 @@ func WithHealthCheck(every time.Duration, check func(context.Context) error) Opt
 // Holds under one ticket have the same [Token]: it fences processes, not their goroutines.
 //
 // Unlock reads whether the ticket is still there before it hands the lock on, at most once in 5 ms
-// while the lock is handed on without pauses of 50 µs. So a Lock may be granted up to 5 ms after the
+// while the lock is handed on without pauses of 50 µs. Lock reads it, too, if it takes the lock after
+// such a pause and no read has begun since its call. So a Lock may be granted up to 5 ms after the
 // ticket was removed by hand. If etcd does not answer within 250 ms, the lock is given back.
 //
 // It is for a [Mutex], and not together with [WithMinHold]. The default is a ticket for each Lock. It
