@@ -16,5 +16,12 @@ func OwnsLocally(m *Mutex) bool {
 	return m.line.owns()
 }
 
+// HandToNobody hands the lock of m's holder on to a waiter that has just left.
+func HandToNobody(m *Mutex) {
+	o := m.line.current.Load()
+	o.held.Store(false)
+	m.line.hand(o)
+}
+
 // WithRecheck sets how often FollowAll compares what it has with etcd.
 func WithRecheck(d time.Duration) Option { return optionFunc(func(o *options) { o.recheck = d }) }

@@ -177,6 +177,27 @@ func TestALocalWaiterThatGivesUpAtItsGrantHarmsNobody(t *testing.T) {
 	requireNothingLeft(t, l.client)
 }
 
+func TestALocalWaiterThatLeavesInItsTurnKeepsNothing(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	l := newLocal(t, handedOn, etcdlock.WithHooks(&etcdlock.Hooks{
+		Waiting: func(etcdlock.Waiting) { entered <- struct{}{}; <-leave },
+	}))
+	for range 8 { // it may notice its turn or the end of its context first
+		h := lock(t, l.m)
+		ctx, cancel := context.WithCancel(within(t))
+		waiting := locking(ctx, l.m)
+		await(t, "the waiter", entered)
+		unlock(t, h) // which hands it on
+		cancel()
+		leave <- struct{}{}
+		require.ErrorIs(t, await(t, "giving up", waiting).err, context.Canceled)
+		requireNothingLeft(t, l.client)
+	}
+	lock(t, l.m)
+	etcdlock.HandToNobody(l.m)
+	requireNothingLeft(t, l.client)
+}
+
 func TestNobodyStandsInLineForNobody(t *testing.T) {
 	l := newLocal(t, handedOn)
 	held := lock(t, l.other)

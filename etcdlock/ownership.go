@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,7 +48,7 @@ func (l *line) begin(t *fairqueue.Ticket) *ownership {
 	o.held.Store(true)
 	o.base = newHold(context.Background(), &lock{name: l.single.name}, &ticketClaim{Ticket: t})
 	o.listen = sync.OnceFunc(func() { go o.untilWanted() })
-	o.expiry = time.AfterFunc(max(l.idle, time.Second), func() { l.drop(o) })
+	o.expiry = time.AfterFunc(math.MaxInt64, func() { l.drop(o) }) // is set when it is kept
 	l.current.Store(o)
 	context.AfterFunc(o.base.Context(), o.ended)
 	return o
