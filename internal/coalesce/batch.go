@@ -7,8 +7,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Transaction is what one caller asks of etcd. It is expected to succeed: if it does not, the request that it shares
-// is sent twice.
+// Transaction is what one caller asks of etcd. It is expected to succeed: if it does not, those that share its request
+// are sent again, each alone.
 type Transaction struct {
 	If         []clientv3.Cmp
 	Then, Else []clientv3.Op
@@ -76,38 +76,17 @@ func (p *pending) bytes() (n int) {
 }
 
 // combine makes one request of transactions. Their operations are done if the conditions of all of them hold;
-// otherwise nothing is done at all. Nested, each is a transaction of its own, which costs etcd about a third more.
-func combine(carry []*pending, nested bool) (conditions []clientv3.Cmp, all []clientv3.Op) {
+// otherwise nothing is done at all.
+func combine(carry []*pending) (conditions []clientv3.Cmp, all []clientv3.Op) {
 	var epochs []Epoch // whose conditions are there
 	for _, p := range carry {
-		switch {
-		case nested:
-			all = append(all, clientv3.OpTxn(p.conditions(), p.Then, nil))
-			continue
-		case slices.Contains(epochs, p.epoch):
+		if slices.Contains(epochs, p.epoch) {
 			conditions = append(conditions, p.If...)
-		default:
+		} else {
 			epochs = append(epochs, p.epoch)
 			conditions = append(conditions, p.conditions()...)
 		}
 		all = append(all, p.Then...)
 	}
 	return conditions, all
-}
-
-// answers are those that each would have got alone.
-func answers(carry []*pending, nested bool, whole *clientv3.TxnResponse) (each []*clientv3.TxnResponse) {
-	rest := whole.Responses
-	for _, p := range carry {
-		own := &clientv3.TxnResponse{Header: whole.Header, Succeeded: true}
-		if nested {
-			inner := rest[0].GetResponseTxn()
-			own.Succeeded, own.Responses, rest = inner.Succeeded, inner.Responses, rest[1:]
-		} else {
-			n := len(p.Then)
-			own.Responses, rest = rest[:n:n], rest[n:]
-		}
-		each = append(each, own)
-	}
-	return each
 }

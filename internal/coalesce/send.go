@@ -2,6 +2,7 @@ package coalesce
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -10,6 +11,9 @@ import (
 
 	"github.com/etcdlock/locks/internal/request"
 )
+
+// errOther is the error of a request that did nothing, since the conditions of some transaction did not hold.
+var errOther = request.Unsent(errors.New("another transaction did not succeed"))
 
 // sendAlone makes a request of p alone, in the goroutine of its caller. So it ends with the caller's context: to
 // wait for another goroutine, as shared requests do, costs a tenth of a round trip.
@@ -29,43 +33,34 @@ func (q *Queue) sendAlone(ctx context.Context, p *pending, limit time.Duration) 
 
 // sendShared makes the request r, and delivers its outcome to each.
 func (q *Queue) sendShared(r *sending) {
-	var each []*clientv3.TxnResponse
+	var whole *clientv3.TxnResponse
 	timedOut, err := request.Attempt(context.Background(), q.ctx, request.FirstAttempt, func(ctx context.Context) (err error) {
-		each, err = q.sendAll(ctx, r.carry)
+		conditions, operations := combine(r.carry)
+		whole, err = q.send(ctx, conditions, operations, nil)
 		return err
 	})
-	refused := len(r.carry) > 1 && request.Refused(err)
-	if refused && (request.IsAnswer(err, rpctypes.ErrTooManyOps) || request.IsAnswer(err, rpctypes.ErrRequestTooLarge)) {
+	several := len(r.carry) > 1
+	if several && (request.IsAnswer(err, rpctypes.ErrTooManyOps) || request.IsAnswer(err, rpctypes.ErrRequestTooLarge)) {
 		q.mu.Lock()
 		q.limit = min(q.limit, len(r.carry)/2)
 		q.mu.Unlock()
 	}
-	for i, p := range r.carry {
-		o := Outcome{Err: err, TimedOut: timedOut, refused: refused}
+	if several && err == nil && !whole.Succeeded {
+		err = errOther
+	}
+	o := Outcome{Err: err, TimedOut: timedOut, refused: several && request.Refused(err)}
+	if request.Doubtful(err) {
+		o.Unanswered = 1
+	}
+	for _, p := range r.carry {
 		if err == nil {
-			o.Answer = each[i]
-		} else if request.Doubtful(err) {
-			o.Unanswered = 1
+			n := min(len(p.Then), len(whole.Responses)) // none if it did not succeed
+			o.Answer = &clientv3.TxnResponse{Header: whole.Header, Succeeded: whole.Succeeded, Responses: whole.Responses[:n:n]}
+			whole.Responses = whole.Responses[n:]
 		}
 		q.deliver(p, o)
 	}
 	q.settle(r)
-}
-
-// sendAll makes one request, and a second if one of the transactions does not succeed.
-func (q *Queue) sendAll(ctx context.Context, carry []*pending) ([]*clientv3.TxnResponse, error) {
-	for nested := false; ; nested = true {
-		conditions, operations := combine(carry, nested)
-		whole, err := q.send(ctx, conditions, operations, nil)
-		switch {
-		case err != nil:
-			return nil, err
-		case len(carry) == 1:
-			return []*clientv3.TxnResponse{whole}, nil
-		case whole.Succeeded:
-			return answers(carry, nested, whole), nil
-		}
-	}
 }
 
 // deliver reports the outcome to the caller, or to Late if the caller has given up.
