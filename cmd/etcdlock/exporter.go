@@ -21,7 +21,7 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// scrapeLimit is how long a scrape may go on after a signal.
+// scrapeLimit is how long a request may go on after a signal.
 const scrapeLimit = 5 * time.Second
 
 func newExporter(c *connection) *cobra.Command {
@@ -73,7 +73,7 @@ func (c *connection) export(ctx context.Context, address string, g glob, q *queu
 	running.Go(func() { q.begin(ctx, client, opts) })
 	running.Go(func() { q.follow(ctx, client, g, opts) })
 	running.Go(func() { probe(ctx, client, c.probeKey(g), q.answered) })
-	return serve(ctx, address, handler(q))
+	return serve(ctx, address, "metrics at http://%s/metrics", handler(q))
 }
 
 func handler(q *queues) http.Handler {
@@ -85,13 +85,13 @@ func handler(q *queues) http.Handler {
 	return mux
 }
 
-// serve serves until ctx ends, and lets requests end.
-func serve(ctx context.Context, address string, h http.Handler) error {
+// serve serves until ctx ends, and lets requests end. Where it does so it says in the form given.
+func serve(ctx context.Context, address, form string, h http.Handler) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return mistake(err)
 	}
-	say("metrics at http://%s/metrics", listener.Addr())
+	say(form, listener.Addr())
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
