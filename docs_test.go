@@ -42,6 +42,7 @@ var sampleImports = map[string]string{
 	"http":      "net/http",
 	"log":       "log",
 	"session":   module + "/session",
+	"status":    module + "/status",
 	"strconv":   "strconv",
 	"sync":      "sync",
 	"testing":   "testing",
@@ -193,7 +194,7 @@ type source struct {
 }
 
 // core are the directories whose names documents use.
-var core = []string{"session", "internal", "fairqueue", "etcdlock", "coord", "embedtest", "examples", "bench", "adapters"}
+var core = []string{"session", "internal", "fairqueue", "etcdlock", "status", "coord", "embedtest", "examples", "bench", "adapters"}
 
 func parseCore(t *testing.T) *source {
 	t.Helper()
