@@ -19,94 +19,112 @@ import (
 // logPause is the time between two log lines about the same trouble.
 const logPause = time.Second
 
-// keepAlive renews the lease until the session ends, every ttl/3. The first attempt is a message on a stream, if there
-// is one, and the others are calls. For each call
-// the client's balancer takes the next endpoint: one that swallows packets costs an
-// attempt, not the session. But the balancer serves all other requests
-// of the client as well, so any attempt may meet that endpoint again. Hence the next attempt
-// starts after a share of the time that is left, and there
-// are eight or more before the deadline. Starting an attempt does not cancel earlier ones:
-// where every answer takes long, the earliest is answered first.
+// renewer is the goroutine of a session. It renews the lease every ttl/3. The first attempt is a message on a stream, if
+// there is one, and the others are calls. For each call the client's balancer takes the next endpoint: one that swallows
+// packets costs an attempt, not the session. But the balancer serves all other requests of the client as well, so any
+// attempt may meet that endpoint again. Hence the next attempt starts after a share of the time that is left, and there
+// are eight or more before the deadline. Starting an attempt does not cancel earlier ones: where every answer takes long,
+// the earliest is answered first.
+type renewer struct {
+	*Session
+	stream *renewals
+	timer  *time.Timer // of the next attempt
+
+	inFlight int           // attempts since the last answer
+	started  time.Duration // the latest attempt, by the session's clock
+	refused  bool          // since the last attempt started; several failures count once for the pause
+	pause    time.Duration
+
+	reported State
+	failing  bool // and that has been logged
+	warned   time.Time
+}
+
 func (s *Session) keepAlive() {
 	defer s.watchdog.Stop()
-	stream := joinRenewals(s)
-	defer stream.leave(s)
+	r := &renewer{Session: s, stream: joinRenewals(s), pause: request.FirstPause, reported: Live}
+	defer r.stream.leave(s)
 	defer s.reportEnd()
-	timer := time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
-	defer timer.Stop()
-	inFlight := 0 // since the last answer
-	pause, reported := request.FirstPause, Live
-	refused := false // since the last attempt started; several failures count once for the pause
-	var warned time.Time
-	failing := false // and that has been logged
-	live := func() {
-		stream.overtaken(s)
-		s.report(&reported, Live, nil)
-		if failing {
-			s.logger.Info("lease renewals are answered again")
-		}
-		failing, inFlight, pause, refused = false, 0, request.FirstPause, false
-		timer.Reset(s.untilRenewal())
-	}
-	var started time.Duration // the latest attempt, by the session's clock
-	failed := func(r Renewal) {
-		err := r.Err
-		s.reportRenewal(r)
-		s.report(&reported, s.State(), err)
-		if trusted := s.remaining(); trusted > 0 && s.ctx.Err() == nil && time.Since(warned) >= logPause {
-			s.logger.Warn("lease renewal failed", "error", err, "trusted_for", trusted)
-			failing, warned = true, time.Now()
-		}
-	}
+	r.timer = time.NewTimer(s.untilRenewal()) // not ttl/3: the grant may have been slow
+	defer r.timer.Stop()
 	for {
 		select {
-		case <-timer.C:
-			if s.untilRenewal() > 0 {
-				live() // Renew was called meanwhile
-				continue
-			}
-			if inFlight > 0 {
-				failed(s.outcome(started, s.unanswered()))
-			}
-			if refused {
-				refused, pause = false, min(2*pause, s.ttl/12)
-			}
-			inFlight, started = inFlight+1, s.now()
-			timer.Reset(s.share())
-			if inFlight == 1 && stream.ask(s) {
-				continue
-			}
-			s.running.Go(func() {
-				ctx, cancel := context.WithTimeout(s.ctx, s.ttl) // later its answer would be worth nothing
-				defer cancel()
-				outcome := s.attempt(ctx)
-				select {
-				case s.outcomes <- outcome:
-				case <-s.ctx.Done():
-				}
-			})
+		case <-r.timer.C:
+			r.due()
 		case outcome := <-s.outcomes:
-			switch {
-			case s.ctx.Err() != nil:
-				return
-			case outcome.Err == nil:
-				s.reportRenewal(outcome)
-				live()
-			case inFlight > 0 && s.untilRenewal() <= 0: // otherwise another attempt has been answered
-				inFlight--
-				if outcome.Err == errAgain { //nolint:errorlint // it is never wrapped
-					if inFlight == 0 {
-						timer.Reset(0)
-					}
-					continue
-				}
-				failed(outcome)
-				timer.Reset(min(request.Jitter(pause), s.share()))
-				refused = true
-			}
+			r.take(outcome)
 		case <-s.ctx.Done():
 			return
 		}
+	}
+}
+
+// due starts an attempt.
+func (r *renewer) due() {
+	if r.untilRenewal() > 0 {
+		r.live() // Renew was called meanwhile
+		return
+	}
+	if r.inFlight > 0 {
+		r.failed(r.outcome(r.started, r.unanswered()))
+	}
+	if r.refused {
+		r.refused, r.pause = false, min(2*r.pause, r.ttl/12)
+	}
+	r.inFlight, r.started = r.inFlight+1, r.now()
+	r.timer.Reset(r.share())
+	if r.inFlight == 1 && r.stream.ask(r.Session) {
+		return
+	}
+	r.running.Go(func() {
+		ctx, cancel := context.WithTimeout(r.ctx, r.ttl) // later its answer would be worth nothing
+		defer cancel()
+		outcome := r.attempt(ctx)
+		select {
+		case r.outcomes <- outcome:
+		case <-r.ctx.Done():
+		}
+	})
+}
+
+// take takes in the outcome of an attempt.
+func (r *renewer) take(outcome Renewal) {
+	switch {
+	case r.ctx.Err() != nil:
+	case outcome.Err == nil:
+		r.reportRenewal(outcome)
+		r.live()
+	case r.inFlight == 0 || r.untilRenewal() > 0: // another attempt has been answered
+	case outcome.Err == errAgain: //nolint:errorlint // it is never wrapped
+		if r.inFlight--; r.inFlight == 0 {
+			r.timer.Reset(0)
+		}
+	default:
+		r.inFlight--
+		r.failed(outcome)
+		r.timer.Reset(min(request.Jitter(r.pause), r.share()))
+		r.refused = true
+	}
+}
+
+// live follows an answer.
+func (r *renewer) live() {
+	r.stream.overtaken(r.Session)
+	r.report(&r.reported, Live, nil)
+	if r.failing {
+		r.logger.Info("lease renewals are answered again")
+	}
+	r.failing, r.inFlight, r.pause, r.refused = false, 0, request.FirstPause, false
+	r.timer.Reset(r.untilRenewal())
+}
+
+// failed reports a failure.
+func (r *renewer) failed(outcome Renewal) {
+	r.reportRenewal(outcome)
+	r.report(&r.reported, r.State(), outcome.Err)
+	if trusted := r.remaining(); trusted > 0 && r.ctx.Err() == nil && time.Since(r.warned) >= logPause {
+		r.logger.Warn("lease renewal failed", "error", outcome.Err, "trusted_for", trusted)
+		r.failing, r.warned = true, time.Now()
 	}
 }
 
