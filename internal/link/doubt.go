@@ -19,7 +19,7 @@ const (
 
 	// Doubts that cannot be ended are looked at again after shortPause, later ones after up to longPause.
 	shortPause = time.Second
-	longPause  = 8 * time.Second
+	longPause  = 10 * time.Second
 
 	// A session with spentLimit doubts that cannot be ended is Spent. With fullLimit it refuses further calls.
 	spentLimit = 512

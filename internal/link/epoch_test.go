@@ -309,6 +309,7 @@ func TestARefusedEpochIsTriedAgainSeldomAndDelaysNoCall(t *testing.T) {
 				require.Empty(t, waited)
 				f.Set(func(f *line) { f.OnTxn = nil; f.Decide = deniedEpoch(refusal) })
 				require.NoError(t, <-waited, "until etcd refuses")
+				time.Sleep(3 * time.Second) // for those that came during the first attempt
 				doubt(512 - link.AbandonedLimit - 1)
 				require.NoError(t, s.Link().Admit(context.Background()))
 				require.False(t, s.Link().Spent())

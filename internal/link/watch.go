@@ -101,7 +101,10 @@ func (w *Watch) Keep(until int64) {
 	w.From, w.Kept = max(w.From, until), true
 	l.kept[w.name] = w
 	w.expiry = time.AfterFunc(keepFor, func() {
-		if l.drop(w) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.kept[w.name] == w {
+			delete(l.kept, w.name)
 			w.stop()
 		}
 	})
@@ -111,27 +114,16 @@ func (w *Watch) Keep(until int64) {
 func (l *Link) takeKept(name string) *Watch {
 	l.mu.Lock()
 	w := l.kept[name]
+	delete(l.kept, name)
 	l.mu.Unlock()
-	if w == nil || !l.drop(w) {
-		return nil
-	}
-	if w.expiry.Stop(); l.left(w.Stream) {
-		w.stop()
-		return nil
+	if w != nil {
+		w.expiry.Stop()
+		if l.left(w.Stream) {
+			w.stop()
+			return nil
+		}
 	}
 	return w
-}
-
-// drop takes w out of those that are kept, and reports whether it was among them.
-
-func (l *Link) drop(w *Watch) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.kept[w.name] != w {
-		return false
-	}
-	delete(l.kept, w.name)
-	return true
 }
 
 // keepStream keeps the current stream open while no other watch uses it, until the session ends or leaves it:
