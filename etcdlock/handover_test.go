@@ -127,21 +127,6 @@ func TestAnOwnerWithoutAnAnswerGivesItsTicketBack(t *testing.T) {
 	requireNothingLeft(t, l.client)
 }
 
-func TestALocalWaiterThatGivesUpIsSkipped(t *testing.T) {
-	l := newLocal(t, handedOn)
-	h := lock(t, l.m)
-	ctx, cancel := context.WithCancel(within(t))
-	quits := lineUp(t, ctx, l.m, 2)
-	stays := lineUp(t, within(t), l.m, 1)[0]
-	cancel()
-	for _, q := range quits {
-		require.ErrorIs(t, await(t, "giving up", q).err, context.Canceled)
-	}
-	unlock(t, h)
-	unlock(t, granted(t, stays))
-	requireNothingLeft(t, l.client)
-}
-
 // Most give up at about the moment at which they are granted. entries is guarded by the lock alone.
 func TestALocalWaiterThatGivesUpAtItsGrantHarmsNobody(t *testing.T) {
 	l := newLocal(t, etcdlock.WithLocalHandover(noBound, 1_000_000))
@@ -196,19 +181,6 @@ func TestALocalWaiterThatLeavesInItsTurnKeepsNothing(t *testing.T) {
 	lock(t, l.m)
 	etcdlock.HandToNobody(l.m)
 	requireNothingLeft(t, l.client)
-}
-
-func TestNobodyStandsInLineForNobody(t *testing.T) {
-	l := newLocal(t, handedOn)
-	held := lock(t, l.other)
-	ctx, cancel := context.WithCancel(within(t))
-	waiting := locking(ctx, l.m)
-	awaitTickets(t, l.client, 2)
-	cancel()
-	require.ErrorIs(t, await(t, "giving up", waiting).err, context.Canceled)
-	again := queued(t, l.client, l.m, 1)
-	unlock(t, held)
-	unlock(t, granted(t, again))
 }
 
 // The goroutine with the turn need not unlock before that.

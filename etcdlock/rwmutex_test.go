@@ -35,26 +35,6 @@ func (q *line) wait(t *testing.T, l etcdlock.Locker, n int) <-chan result {
 	return queued(t, q.client, l, n)
 }
 
-func TestReadersShareAndWritersDoNot(t *testing.T) {
-	q := newLine(t)
-	one, two := lock(t, q.mine.RLocker()), lock(t, q.theirs.RLocker())
-	three, err := q.mine.TryRLock(within(t))
-	require.NoError(t, err)
-	require.True(t, one.Shared())
-	for _, h := range []*etcdlock.Hold{one, two, three} {
-		requireBusy(t, q.mine, "one reader is enough")
-		requireBusy(t, q.theirs, "one reader is enough")
-		unlock(t, h)
-	}
-
-	writer := tryLock(t, q.mine)
-	require.False(t, writer.Shared())
-	requireBusy(t, q.theirs.RLocker())
-	requireBusy(t, q.theirs)
-	unlock(t, writer)
-	require.Zero(t, tickets(t, q.client))
-}
-
 // It would wait for itself, and two of them for each other for ever.
 func TestAReaderCannotBecomeAWriter(t *testing.T) {
 	cluster, client := newCluster(t)
