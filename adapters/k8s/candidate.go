@@ -80,7 +80,8 @@ func (l *Lock) observe(ctx context.Context, c *candidate) {
 }
 
 // lead offers the term to client-go. It returns, which resigns, when the term is over and client-go does not believe in it any
-// more. If client-go has taken the term, the stay ends with it: client-go would take a later term for the same one.
+// more: it would take the next term for the same one. If client-go has taken the term, the stay ends with it, since the process
+// may be about to end. The next Get stands again.
 func (l *Lock) lead(leading context.Context, c *candidate, term *etcdlock.Term) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -237,14 +237,3 @@ func TestTheGuardRefusesWritesOfAnEarlierTerm(t *testing.T) {
 	require.False(t, write(a.Guard()))
 	require.NotZero(t, a.Token(), "of the latest term")
 }
-
-// client-go without ReleaseOnCancel stops, and is started again in the same process.
-func TestATermThatWasNotReleasedIsTakenUpAgain(t *testing.T) {
-	t.Parallel()
-	l := newLock(t, embedtest.Start(t), "a")
-	lead(t, l)
-	token := l.Token()
-	l.RecordEvent("stopped leading")
-	lead(t, l)
-	require.Equal(t, token, l.Token())
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/klog/v2"
 
 	k8slock "github.com/etcdlock/locks/adapters/k8s"
 	"github.com/etcdlock/locks/embedtest"
@@ -32,6 +33,7 @@ func init() {
 
 // child leads once. It writes to etcd all the time, under the guard of its term.
 func child(arguments []string) {
+	klog.SetLogger(klog.Logger{})
 	client, err := clientv3.New(clientv3.Config{Endpoints: arguments[1:]})
 	if err != nil {
 		panic(err)
