@@ -1,7 +1,6 @@
 package fairqueue_test
 
 import (
-	"context"
 	"errors"
 	"math"
 	"testing"
@@ -49,58 +48,16 @@ func TestTicketsOfAGroupThatHasLostOneGoAtOnce(t *testing.T) {
 	require.ErrorIs(t, g.ReleaseAfter(within(t, patience), never), fairqueue.ErrGone)
 	eventuallyEmpty(t, client, "g")
 	require.NoError(t, s.Err())
-	requireOnlyLeaseOf(t, client, s)
 }
 
-func TestAReleaseThatFailsLeavesNoLease(t *testing.T) {
+func TestATicketWhoseReleaseFailsStaysWithTheSession(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
 	q := fairqueue.New(s, "q")
 	holder := hold(t, q, fairqueue.Exclusive)
 	c.Refuse("Txn", rpctypes.ErrGRPCPermissionDenied, embedtest.Once(), embedtest.When(creating))
 	require.ErrorIs(t, holder.ReleaseAfter(within(t, patience), never), rpctypes.ErrPermissionDenied)
-	requireOnlyLeaseOf(t, client, s)
 	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()), "it stays with the session for that time")
-}
-
-// The caller has left, and the session revokes what it does not need, however late it is granted.
-func TestALeaseThatIsGrantedLateIsRevoked(t *testing.T) {
-	c, client := begin(t)
-	s := open(t, client)
-	holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
-	late := c.Hold("LeaseGrant", embedtest.Once())
-	revocations := c.Calls("LeaseRevoke")
-	ctx, cancel := context.WithCancel(within(t, patience))
-	release := background(t, func() error { return holder.ReleaseAfter(ctx, never) })
-	require.NoError(t, late.Wait(within(t, patience)))
-	cancel()
-	require.ErrorIs(t, result(t, release), context.Canceled)
-	eventually(t, "it is revoked", func() bool { return c.Calls("LeaseRevoke") > revocations })
-	before := c.AppliedIndex()
-	late.Heal()
-	eventually(t, "it is granted after that", func() bool { return c.AppliedIndex() > before })
-	requireOnlyLeaseOf(t, client, s)
-	require.NoError(t, s.Err(), "the unknown lease was not the session's")
-}
-
-func TestALostReplyLeavesNoSecondLease(t *testing.T) {
-	c, client := begin(t)
-	s := open(t, client)
-	holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
-	lost := c.LoseReply("LeaseGrant", embedtest.Once())
-	require.NoError(t, holder.ReleaseAfter(within(t, patience), never))
-	require.Equal(t, 1, lost.Bites())
-	require.Len(t, leases(t, client), 2)
-	require.NotEqual(t, s.Lease(), leaseOf(t, client, holder.Key()))
-}
-
-// requireOnlyLeaseOf waits until no lease is left but that of s.
-func requireOnlyLeaseOf(t *testing.T, client *clientv3.Client, s *session.Session) {
-	t.Helper()
-	eventually(t, "no other lease", func() bool {
-		ids := leases(t, client)
-		return len(ids) == 1 && ids[0] == s.Lease()
-	})
 }
 
 // Whether the ticket has moved to it is not known.

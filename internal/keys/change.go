@@ -146,13 +146,17 @@ func (ks Keys) moveToOwnLease(ctx context.Context, end time.Time, value func(*Ke
 	ctx, cancel := request.Grace(ctx)
 	defer cancel()
 	s := ks[0].session
-	lease, err := s.Link().GrantLease(ctx, secondsIn(time.Until(end)))
-	if err != nil {
+	var granted *clientv3.LeaseGrantResponse
+	err := s.Link().Call(ctx, func(ctx context.Context) (err error) {
+		granted, err = s.Client().Grant(ctx, secondsIn(time.Until(end)))
 		return err
+	})
+	if err != nil {
+		return err // a lease whose grant was not answered has no keys, and expires at the end
 	}
 	puts := make([]clientv3.Op, len(ks))
 	for i, k := range ks {
-		puts[i] = clientv3.OpPut(k.Name, value(k), clientv3.WithLease(lease))
+		puts[i] = clientv3.OpPut(k.Name, value(k), clientv3.WithLease(granted.ID))
 	}
 	var there, doubtful bool
 	err = s.Link().Call(ctx, func(ctx context.Context) error {
@@ -168,16 +172,10 @@ func (ks Keys) moveToOwnLease(ctx context.Context, end time.Time, value func(*Ke
 		there = err == nil && answer.Succeeded
 		return err
 	})
-	switch {
-	case err == nil && (there || doubtful && time.Until(end) <= 0): // removed with that lease
-		return nil
-	case err == nil:
-		err = ErrGone
-	case request.Doubtful(err):
-		return err // and they may have moved, or may yet
+	if err == nil && !there && !(doubtful && time.Until(end) <= 0) { // otherwise removed with that lease
+		return ErrGone
 	}
-	s.Link().RevokeLease(lease)
-	return err
+	return err // if it is doubtful, they may have moved, or may yet
 }
 
 // secondsIn rounds up, to what etcd grants.
