@@ -29,7 +29,7 @@
 //     weight gives it: the exact share, rounded down or up.
 //  6. Every member computes from one revision of etcd which shards are its own. There is no leader and no table.
 //     No more shards move than balance needs.
-//  7. A member gives a shard up only when the next owner stands in line for it. The context of its work ends with
+//  7. A member gives a shard to another one only when that stands in line for it. The context of its work ends with
 //     [ErrReassigned]. The shard is released when the work has returned.
 //  8. A shard is without an owner for no longer than the settle time ([WithSettle]) and a second after its work has
 //     returned; after a crash, also for the session's TTL.
@@ -38,7 +38,7 @@
 //
 // Of both:
 //
-//  10. When the last member has left, no key is left in etcd.
+//  10. When the last member has left, and its session is closed, no key is left in etcd.
 //
 // # Not guaranteed
 //
@@ -51,7 +51,8 @@
 // A membership is no proof that a process is healthy, only that its session is renewed.
 //
 // A rolling restart, one member after the other, moves a shard twice at most if the number of members divides the
-// number of shards. Otherwise the few shards that make the difference may move a third time.
+// number of shards. Otherwise a few shards may move a third time: in a model of 2 to 20 members, 6 of 29,336. Weights
+// make that more.
 //
 // # Keys
 //

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
-	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/fairqueue"
@@ -112,10 +110,10 @@ func (g *Group) Members(ctx context.Context) ([]Peer, error) {
 	if err := g.ready(ctx); err != nil {
 		return nil, g.failed("members", err)
 	}
-	var peers []Peer
+	var peers roster
 	l, err := g.read(ctx, g.members())
 	if err == nil {
-		err = l.latest(func(entries map[string][]fairqueue.Entry) { peers = peersOf(entries, "") })
+		err = l.latest(func(entries map[string][]fairqueue.Entry, changed map[string]bool) { peers.updateAll(entries, changed) })
 	}
 	return peers, g.failed("members", err)
 }
@@ -133,33 +131,17 @@ func (g *Group) Observe(ctx context.Context) iter.Seq2[[]Peer, error] {
 			yield(nil, g.failed("observe", err))
 			return
 		}
-		var last []Peer
-		observe(ctx, &g.common, g.members(), func(entries map[string][]fairqueue.Entry) (changed bool) {
-			peers := peersOf(entries, "")
-			changed = last == nil || !slices.Equal(peers, last)
-			last = peers
+		var peers roster
+		first := true
+		observe(ctx, &g.common, g.members(), func(entries map[string][]fairqueue.Entry, queues map[string]bool) bool {
+			changed := peers.updateAll(entries, queues) || first
+			first = false
 			return changed
 		}, func(err error) bool {
 			if err != nil {
 				return yield(nil, err)
 			}
-			return yield(slices.Clone(last), nil)
+			return yield(slices.Clone(peers), nil)
 		})
 	}
-}
-
-// peersOf returns the first in line for each id, in the order in which they joined. The queues of members begin with
-// folder.
-func peersOf(entries map[string][]fairqueue.Entry, folder string) []Peer {
-	peers := make([]Peer, 0, len(entries))
-	for queue, line := range entries {
-		escaped, ok := strings.CutPrefix(queue, folder)
-		id, err := url.PathUnescape(escaped)
-		if !ok || err != nil || url.PathEscape(id) != escaped || line[0].Mode != fairqueue.Candidate {
-			continue
-		}
-		peers = append(peers, Peer{ID: id, Value: string(line[0].Value), Token: etcdlock.Token(line[0].Revision)})
-	}
-	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Compare(a.Token, b.Token) })
-	return peers
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/coord"
@@ -358,17 +357,26 @@ func TestMistakesPanicWithWords(t *testing.T) {
 }
 
 func TestDeniedPermissionNamesTheKeys(t *testing.T) {
-	cluster := embedtest.Start(t, embedtest.WithAuth("root", embedtest.User{Name: "alice", Password: "secret"}))
-	client := cluster.ClientAs(t, "alice")
-	g := coord.NewGroup(keep(t, client), "workers")
+	cluster := embedtest.Start(t, embedtest.WithAuth("root",
+		embedtest.User{Name: "alice", Password: "secret"},
+		embedtest.User{Name: "bob", Password: "secret", Grants: []embedtest.Grant{embedtest.ReadWrite("etcdlock/x!/")}}))
+	g := coord.NewGroup(keep(t, cluster.ClientAs(t, "alice")), "x")
 	ctx := limited(t)
 	_, err := g.Members(ctx)
-	require.True(t, errors.Is(err, rpctypes.ErrPermissionDenied) || strings.Contains(err.Error(), "permission denied"))
-	require.ErrorContains(t, err, `"etcdlock/workers!/"`)
+	require.ErrorContains(t, err, "permission denied")
+	require.ErrorContains(t, err, `"etcdlock/x!/"`)
 	_, err = g.Join(ctx, "a", "")
-	require.ErrorContains(t, err, "etcdlock/workers!/members/a/")
+	require.ErrorContains(t, err, "etcdlock/x!/members/a/")
 	for _, err := range g.Observe(ctx) {
-		require.ErrorContains(t, err, `"etcdlock/workers!/"`)
+		require.ErrorContains(t, err, `"etcdlock/x!/"`)
 		break
 	}
+
+	bob := cluster.ClientAs(t, "bob")
+	m, err := coord.NewGroup(keep(t, bob), "x").Join(ctx, "a", "")
+	require.NoError(t, err)
+	require.NoError(t, m.Leave(ctx))
+	r := run(t, bob, shardsOf(2), "a", obey)
+	awaitShares(t, bob, 2, map[string]int{"a": 2})
+	require.ErrorIs(t, r.end(), errStop)
 }

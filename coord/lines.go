@@ -27,11 +27,12 @@ type lines struct {
 	known   bool // all keys have been read
 	keys    map[string]map[string]*mvccpb.KeyValue
 	entries map[string][]fairqueue.Entry // in line; by the queue's path below the folder. No queue is empty
+	changed map[string]bool              // queues that are other ones than those that were seen
 	err     error                        // the latest that was not reported
 }
 
 func newLines(folder string) *lines {
-	return &lines{folder: folder + "/", news: make(chan struct{}, 1)}
+	return &lines{folder: folder + "/", news: make(chan struct{}, 1), changed: make(map[string]bool)}
 }
 
 // read reads all keys, at one revision.
@@ -57,6 +58,9 @@ func (l *lines) Replace(kvs []*mvccpb.KeyValue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.known = true
+	for queue := range l.entries {
+		l.changed[queue] = true
+	}
 	l.keys, l.entries = make(map[string]map[string]*mvccpb.KeyValue), make(map[string][]fairqueue.Entry)
 	for _, kv := range kvs {
 		l.put(kv)
@@ -120,6 +124,7 @@ func (l *lines) put(kv *mvccpb.KeyValue) {
 }
 
 func (l *lines) parse(queue string) {
+	l.changed[queue] = true
 	kvs := make([]*mvccpb.KeyValue, 0, len(l.keys[queue]))
 	for _, kv := range l.keys[queue] {
 		kvs = append(kvs, kv)
@@ -133,9 +138,9 @@ func (l *lines) parse(queue string) {
 	l.entries[queue] = entries
 }
 
-// latest calls see with the entries, unless nothing is known yet, and returns an error that was not returned before.
-// see must not change them, nor use them later.
-func (l *lines) latest(see func(map[string][]fairqueue.Entry)) error {
+// latest calls see with the entries, unless nothing is known yet, and with the queues that have changed since its last
+// call. It returns an error that was not returned before. see must not change the entries, nor use them later.
+func (l *lines) latest(see func(entries map[string][]fairqueue.Entry, changed map[string]bool)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
@@ -144,7 +149,8 @@ func (l *lines) latest(see func(map[string][]fairqueue.Entry)) error {
 		return err
 	}
 	if l.known {
-		see(l.entries)
+		see(l.entries, l.changed)
+		clear(l.changed)
 	}
 	return nil
 }

@@ -31,10 +31,10 @@ func (c *common) explain(client *clientv3.Client, err error) error {
 	return request.Explain(client, err)
 }
 
-// observe follows the queues below a folder. It calls see with every state, or the latest, and yield if see has reported a
-// change; with an error, if etcd refuses. It returns when yield has returned false, when ctx ends, or after the error that
+// observe follows the queues below a folder. It calls see with every state, or the latest, and the queues that have changed,
+// and yield if see has reported a change; with an error, if etcd refuses. It returns when yield has returned false, when ctx ends, or after the error that
 // the client is closed.
-func observe(ctx context.Context, c *common, folder string, see func(map[string][]fairqueue.Entry) bool, yield func(error) bool) {
+func observe(ctx context.Context, c *common, folder string, see func(entries map[string][]fairqueue.Entry, queues map[string]bool) bool, yield func(error) bool) {
 	client, err := c.client(ctx)
 	if err != nil {
 		yield(c.failed("observe", err))
@@ -53,7 +53,7 @@ func observe(ctx context.Context, c *common, folder string, see func(map[string]
 			return
 		}
 		changed := false
-		err := l.latest(func(entries map[string][]fairqueue.Entry) { changed = see(entries) })
+		err := l.latest(func(entries map[string][]fairqueue.Entry, queues map[string]bool) { changed = see(entries, queues) })
 		if err != nil {
 			l.notify() // there may be a state, too
 		}

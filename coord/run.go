@@ -128,7 +128,9 @@ func (t *tenure) follow(client *clientv3.Client) {
 		case <-l.news:
 			var v view
 			var wrong error
-			err := l.latest(func(entries map[string][]fairqueue.Entry) { v, wrong = t.shards.viewOf(entries, t.id) })
+			err := l.latest(func(entries map[string][]fairqueue.Entry, _ map[string]bool) {
+				v, wrong = t.shards.viewOf(entries, t.id)
+			})
 			if err = cmp.Or(err, wrong); err != nil {
 				t.fail(t.shards.explain(client, err))
 				return

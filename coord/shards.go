@@ -65,7 +65,7 @@ func (s *Shards) Owners(ctx context.Context) ([]Owner, error) {
 	var owners []Owner
 	l, err := s.read(ctx, s.shards())
 	if err == nil {
-		err = l.latest(func(entries map[string][]fairqueue.Entry) { owners = s.ownersIn(entries) })
+		err = l.latest(func(entries map[string][]fairqueue.Entry, _ map[string]bool) { owners = s.ownersIn(entries) })
 	}
 	return owners, s.failed("owners", err)
 }
@@ -80,7 +80,7 @@ func (s *Shards) Observe(ctx context.Context) iter.Seq2[[]Owner, error] {
 			return
 		}
 		var last []Owner
-		observe(ctx, &s.common, s.shards(), func(entries map[string][]fairqueue.Entry) (changed bool) {
+		observe(ctx, &s.common, s.shards(), func(entries map[string][]fairqueue.Entry, _ map[string]bool) (changed bool) {
 			owners := s.ownersIn(entries)
 			changed = !slices.Equal(owners, last)
 			last = owners
@@ -140,7 +140,7 @@ type view struct {
 func (s *Shards) viewOf(entries map[string][]fairqueue.Entry, id string) (v view, err error) {
 	first := ""
 	declared := declaration{}
-	for _, p := range peersOf(entries, "members/") {
+	for _, p := range membersIn(entries, "members/") {
 		var d declaration
 		if json.Unmarshal([]byte(p.Value), &d) != nil || d.Weight < 1 {
 			continue

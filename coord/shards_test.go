@@ -198,6 +198,23 @@ func TestWorkThatReturnsIsCalledAgainUnderTheSameHold(t *testing.T) {
 	require.Equal(t, first, <-tokens)
 }
 
+type valueKey struct{}
+
+func TestWorkHasTheValuesOfTheContextOfRun(t *testing.T) {
+	_, client := start(t)
+	ctx, stop := context.WithCancelCause(context.WithValue(limited(t), valueKey{}, "value"))
+	err := shardsOf(1)(keep(t, client)).Run(ctx, "a", func(ctx context.Context, h *etcdlock.Hold, _ int) error {
+		require.Equal(t, "value", ctx.Value(valueKey{}))
+		require.NoError(t, etcdlock.RequireHeld(ctx, h.Name()))
+		stop(errStop)
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), errStop)
+		require.NoError(t, h.Err(), "it has the shard until it returns")
+		return ctx.Err()
+	})
+	require.ErrorIs(t, err, errStop)
+}
+
 func TestPanicOfAWorkIsThatOfRun(t *testing.T) {
 	_, client := start(t)
 	sessions := keep(t, client)

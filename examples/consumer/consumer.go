@@ -43,12 +43,14 @@ func (q events) partitions(sessions session.Source) *coord.Shards {
 // consume handles messages as one member of the fleet until ctx ends. This is the part to copy.
 func (q events) consume(ctx context.Context, sessions session.Source, id string) error {
 	err := q.partitions(sessions).Run(ctx, id, func(ctx context.Context, h *etcdlock.Hold, partition int) error {
-		err := q.work(ctx, h, id, partition)
-		if ctx.Err() != nil { // told to stop, by what ends the fleet, another member, or a loss
-			return nil
-		}
-		return err
+		return unlessStopped(ctx, q.work(ctx, h, id, partition))
 	})
+	return unlessStopped(ctx, err)
+}
+
+// unlessStopped returns nil if ctx has ended, by the end of the process, for another member, or by a loss: then an error is
+// to be expected.
+func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
