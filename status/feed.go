@@ -15,8 +15,8 @@ import (
 const (
 	// between is the least time between two updates.
 	between = 500 * time.Millisecond
-	// glance is how often the board is drawn although nothing happens: waits get longer.
-	glance = 2 * time.Second
+	// glance is how often the board is drawn although nothing happens: waits get longer, and etcd may be away.
+	glance = time.Second
 	// settled is how long FollowAll yields nothing when it has yielded all that it has read.
 	settled = 50 * time.Millisecond
 
@@ -135,11 +135,11 @@ func (f *feed) probe(ctx context.Context) {
 		limited, cancel := context.WithTimeout(ctx, probeTimeout)
 		_, err := f.client.Get(limited, key)
 		cancel()
-		f.change(func() {
-			if err == nil || request.Refused(err) {
-				f.heard = time.Now()
-			}
-		})
+		if err == nil || request.Refused(err) {
+			f.mu.Lock()
+			f.heard = time.Now()
+			f.mu.Unlock()
+		}
 		request.Sleep(ctx, ctx, probeEvery)
 	}
 }
@@ -157,11 +157,11 @@ func (f *feed) draw(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		begin := time.Now()
-		if !f.redraw(begin) {
-			continue
+		begin, pause := time.Now(), time.Duration(0)
+		if f.redraw(begin) {
+			pause = between
 		}
-		request.Sleep(ctx, ctx, max(between, 10*time.Since(begin))) // a large board must not take all of a processor
+		request.Sleep(ctx, ctx, max(pause, 10*time.Since(begin))) // a large board must not take all of a processor
 	}
 }
 

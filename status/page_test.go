@@ -274,6 +274,20 @@ func TestThePageSaysThatEtcdIsAway(t *testing.T) {
 	link.Heal() // so that closing need not wait
 }
 
+func TestThePageSaysThatItsClientIsClosed(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t)
+	client, err := cluster.NewClient()
+	require.NoError(t, err)
+	put(t, client, "orders", entry{program: "p", host: "h"})
+	s := serve(t, client)
+	events := s.events("")
+	events.shows(">orders<")
+	require.NoError(t, client.Close())
+	events.shows("the client was closed")
+	require.Contains(t, s.body("/"), "the client was closed")
+}
+
 func TestNewRefusesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for _, call := range []func(){
