@@ -22,12 +22,12 @@ const asProgram = "ETCDLOCK_EXAMPLE_TEST_AS_PROGRAM"
 // patience bounds what must happen soon; no test depends on how soon.
 const patience = 2 * time.Minute
 
-// Main is what an example's TestMain calls.
-func Main(m *testing.M, p stage.Program) {
+// Main is what an example's TestMain calls. Options are for goroutines of others that do not end.
+func Main(m *testing.M, p stage.Program, opts ...goleak.Option) {
 	if os.Getenv(asProgram) != "" {
 		p.Main()
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, opts...)
 }
 
 // Play runs the example as a process of its own, requires that it exits with 0 and has said nothing
