@@ -1,0 +1,120 @@
+// Robfig-cron is the story of a job that every replica has in its schedule, with robfig/cron, and that runs once per tick.
+//
+//	go -C examples/schedulers run ./robfig-cron
+//
+// starts three processes with a job every second. One is killed while it runs the job; the others go on after the TTL.
+//
+// The part to copy is jobs.go. Example cron shows why a lock alone is not enough, and how ticks can be caught up with.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/examples/internal/stage"
+	"github.com/etcdlock/locks/session"
+)
+
+const (
+	ttl          = 2 * time.Second
+	apart        = 500 * time.Millisecond
+	closeTimeout = 3 * time.Second
+	ticks        = 3 // before and after the crash
+)
+
+var program = stage.Program{Name: "robfig-cron", Story: story, Roles: map[string]stage.Act{"replica": replica}}
+
+func main() { program.Main() }
+
+type config struct{ Name string }
+
+func replica(ctx context.Context, e *stage.Etcd) (err error) {
+	var c config
+	if err := e.Job(&c); err != nil {
+		return err
+	}
+	sessions := session.Keep(e.Client, session.WithTTL(ttl))
+	defer func() {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, sessions.Close(bounded))
+	}()
+	schedule := cron.New()
+	_, err = addJob(schedule, "@every 1s", sessions, "report", apart,
+		func(err error) { e.Printf("%s failed: %v\n", c.Name, err) },
+		func(context.Context, *etcdlock.Hold) error {
+			e.Printf("%s runs the job\n", c.Name)
+			return nil
+		}, etcdlock.WithNamespace(e.Prefix+"locks"))
+	if err != nil {
+		return err
+	}
+	schedule.Start()
+	<-ctx.Done()
+	<-schedule.Stop().Done() // waits for jobs that run
+	return nil
+}
+
+func story(ctx context.Context, e *stage.Etcd) error {
+	e.Printf("Three replicas have the same schedule, a job every second; TTL %v.\n\n", ttl)
+	replicas := map[string]*stage.Process{}
+	lines := make(chan string)
+	ended := make(chan struct{})
+	for i := range 3 {
+		name := fmt.Sprintf("replica-%d", i+1)
+		p, err := e.Start(ctx, name, "replica", config{name})
+		if err != nil {
+			return err
+		}
+		replicas[name] = p
+		go func() { // ends with the process
+			for line := range p.Lines {
+				select {
+				case lines <- line:
+				case <-ended:
+				}
+			}
+		}()
+	}
+	var runs []time.Time
+	killed := ""
+	for len(runs) < 2*ticks {
+		select {
+		case line := <-lines:
+			e.Say("%s", line)
+			name, text, _ := strings.Cut(line, " ")
+			if text != "runs the job" {
+				return errors.New(line)
+			}
+			// A delayed tick may come close to the next one, but not three ticks within a second.
+			runs = append(runs, time.Now())
+			if n := len(runs); n > 2 && runs[n-1].Sub(runs[n-3]) < time.Second {
+				return errors.New("a tick has been run twice")
+			}
+			if len(runs) == ticks {
+				killed = name
+				if err := replicas[name].Kill(); err != nil {
+					return err
+				}
+				e.Say("%s is killed", name)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	close(ended)
+	for name, p := range replicas {
+		p.Leave()
+		if err := p.Wait(); err != nil && name != killed {
+			return err
+		}
+	}
+	e.Printf("\nNo tick was run twice.\n")
+	return nil
+}
