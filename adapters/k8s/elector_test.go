@@ -68,24 +68,6 @@ func TestClientGoIsToldWhoLeads(t *testing.T) {
 	stop()
 }
 
-func TestNoKeyIsReadOrWrittenWhileLeadingAndStandingBy(t *testing.T) {
-	t.Parallel()
-	cluster := embedtest.Start(t)
-	h := newHistory()
-	startAll(t, cluster, 3, h, asConfigured)
-	h.leader(t, 0)
-	inLine(t, cluster.Client(t), 2)
-	requests := func() int64 {
-		return cluster.Calls("Range") + cluster.Calls("Txn") + cluster.Calls("Put") + cluster.Calls("DeleteRange")
-	}
-	// What has begun with the start ends: first looks, and the watch of a hold that is a second old.
-	require.Eventually(t, func() bool {
-		before := requests()
-		time.Sleep(2 * time.Second) // the period that is measured
-		return requests() == before
-	}, time.Minute, time.Millisecond)
-}
-
 // With the timings of the Lock client-go stops in time by itself, without the contexts of Wrap.
 func TestNeverTwoLeadersOverBlackHoles(t *testing.T) {
 	t.Parallel()

@@ -74,7 +74,8 @@ func (l *Lock) Describe() string { return fmt.Sprintf("etcdlock election %q", l.
 // Get stands in line, if it does not yet, and returns the leader. While client-go does not lead, Get waits until this
 // candidate may lead, or until there is another leader than at the last Get. A record without holder means that this
 // candidate may lead: Update takes the term. Get makes no request itself. It returns ctx's error if ctx ends before, and the
-// election's if etcd refuses the candidate (permission denied, no space) or the session's Keeper is closed.
+// election's if etcd refuses the candidate (permission denied, no space) or the session's Keeper is closed. While etcd cannot
+// be reached, it waits.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

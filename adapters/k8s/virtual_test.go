@@ -2,12 +2,14 @@ package k8slock_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection"
 
 	k8slock "github.com/etcdlock/locks/adapters/k8s"
 	"github.com/etcdlock/locks/embedtest"
@@ -123,5 +125,35 @@ func TestATermThatWasNotReleasedIsTakenUpAgainWhenTheWorkIsOver(t *testing.T) {
 		require.Equal(t, answer{}, <-news)
 		require.NoError(t, l.Update(t.Context(), record("a")))
 		require.Equal(t, token, l.Token())
+	})
+}
+
+// client-go renews about 3,000 times meanwhile. Only the candidates' own looks, two about every 10 s each, reach etcd.
+func TestLeadingAndStandingByWriteNothingAndReadLittle(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, w *world) {
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		leading := make(chan string, 2)
+		for _, who := range []string{"a", "b"} {
+			l := w.candidate(who)
+			config, err := l.Config(ctx, leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(ctx context.Context) {
+					leading <- who
+					<-ctx.Done()
+				},
+				OnStoppedLeading: func() {},
+			})
+			require.NoError(t, err)
+			running.Go(func() { leaderelection.RunOrDie(ctx, config) })
+		}
+		<-leading
+		time.Sleep(20 * time.Second)
+		requests := func() int64 { return w.cluster.Calls("Range") + w.cluster.Calls("Txn") }
+		before, entries := requests(), w.cluster.AppliedIndex()
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, entries, w.cluster.AppliedIndex(), "raft entries")
+		require.Less(t, requests()-before, int64(2*2*600/7))
+		stop()
+		running.Wait()
 	})
 }
