@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -27,6 +28,9 @@ const (
 type Place struct {
 	Queue *Queue
 	Mode  Mode // Exclusive, Shared or Candidate; any other panics
+
+	value  string // of a candidate
+	number int64  // its priority
 }
 
 // TooManyError says that a ticket has more places than one transaction can carry, or that more
@@ -108,6 +112,9 @@ func refused(source session.Source, err error, places []Place, n int) error {
 	if request.IsAnswer(err, rpctypes.ErrTooManyOps) {
 		return &TooManyError{Places: n}
 	}
+	if len(places) == 1 {
+		return places[0].Queue.failed(err)
+	}
 	prefixes := make([]string, len(places))
 	for i, p := range places {
 		prefixes[i] = string(p.Queue.space)
@@ -116,7 +123,7 @@ func refused(source session.Source, err error, places []Place, n int) error {
 }
 
 func (p Place) newPart(s *session.Session, index int) *part {
-	part := p.Queue.newPart(s, p.Mode, "", 0)
+	part := p.Queue.newPart(s, p.Mode, p.value, p.number)
 	part.place = index
 	return part
 }
@@ -128,7 +135,7 @@ func checkPlaces(places []Place, n int) error {
 	}
 	for _, p := range places {
 		p.Mode.mustBeJoinable()
-		if err := p.Queue.checkLabel(); err != nil {
+		if err := cmp.Or(p.Queue.checkLabel(), checkValue(p.value)); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/internal/request"
-	"github.com/etcdlock/locks/session"
 )
 
 // joinLimit is how much of the queue the answer to a join brings back. A longer
@@ -25,7 +24,7 @@ const joinLimit = 64
 // has no deadline, the error is context.DeadlineExceeded. A nil context panics, and so does
 // another mode than [Exclusive], [Shared] and [Candidate].
 func (q *Queue) Join(ctx context.Context, m Mode) (*Ticket, error) {
-	return q.join(ctx, m, "", 0)
+	return JoinAny(ctx, q.source, 1, Place{Queue: q, Mode: m})
 }
 
 // JoinCandidate is Join with mode [Candidate], a value of the caller's of at most 1 MiB, and a priority,
@@ -35,15 +34,7 @@ func (q *Queue) JoinCandidate(ctx context.Context, value string, priority int) (
 	if priority < 0 {
 		panic("etcdlock: a negative priority")
 	}
-	return q.join(ctx, Candidate, value, int64(priority))
-}
-
-func (q *Queue) join(ctx context.Context, m Mode, value string, number int64) (*Ticket, error) {
-	m.mustBeJoinable()
-	return q.acquire(ctx, value, func(s *session.Session) (*Ticket, error) {
-		t := newTicket(q.newPart(s, m, value, number))
-		return t, enqueue(ctx, t.parts)
-	})
+	return JoinAny(ctx, q.source, 1, Place{Queue: q, Mode: Candidate, value: value, number: int64(priority)})
 }
 
 // TryJoin takes a ticket only if it is granted at once, and returns [ErrBusy]
@@ -53,10 +44,7 @@ func (q *Queue) join(ctx context.Context, m Mode, value string, number int64) (*
 //
 // Errors are as for Join.
 func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
-	m.mustBeJoinable()
-	return q.acquire(ctx, "", func(s *session.Session) (*Ticket, error) {
-		return try(ctx, s, []Place{{q, m}}, 1)
-	})
+	return TryAny(ctx, q.source, 1, Place{Queue: q, Mode: m})
 }
 
 // enqueue creates the keys of parts at one revision, and records what the answer says of each. The answer brings back

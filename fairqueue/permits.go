@@ -58,16 +58,14 @@ type permits struct {
 //
 // The ticket's Wait costs one transaction more than others do if it has had to wait.
 func (q *Queue) JoinPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
-	return q.acquire(ctx, "", func(s *session.Session) (*Ticket, error) {
-		return q.joinPermits(ctx, s, weight, size)
-	})
+	return q.acquire(ctx, func(s *session.Session) (*Ticket, error) { return q.joinPermits(ctx, s, weight, size) })
 }
 
 // TryPermits is JoinPermits only if that is granted at once. Otherwise the error is
 // [ErrBusy]: one linearizable read, which writes nothing, and one transaction if there was
 // room. If another ticket takes the room in between, it has to leave the queue again, which is one transaction more.
 func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
-	return q.acquire(ctx, "", func(s *session.Session) (*Ticket, error) {
+	return q.acquire(ctx, func(s *session.Session) (*Ticket, error) {
 		before, err := q.current(ctx, s, weight, size)
 		if err != nil {
 			return nil, err
@@ -82,6 +80,13 @@ func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, er
 		}
 		return t, grantedOrLeave(ctx, t.parts)
 	})
+}
+
+func (q *Queue) acquire(ctx context.Context, attempt func(*session.Session) (*Ticket, error)) (t *Ticket, err error) {
+	if err = q.checkLabel(); err == nil {
+		t, err = withSession(ctx, q.source, attempt)
+	}
+	return t, q.failed(err)
 }
 
 func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, size int64) (*Ticket, error) {

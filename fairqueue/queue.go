@@ -1,7 +1,6 @@
 package fairqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -117,14 +116,6 @@ func withSession(ctx context.Context, source session.Source, attempt func(*sessi
 			return nil, err
 		}
 	}
-}
-
-// acquire is withSession for one ticket of q, with a value of the caller's.
-func (q *Queue) acquire(ctx context.Context, value string, attempt func(*session.Session) (*Ticket, error)) (t *Ticket, err error) {
-	if err = cmp.Or(q.checkLabel(), checkValue(value)); err == nil {
-		t, err = withSession(ctx, q.source, attempt)
-	}
-	return t, q.failed(err)
 }
 
 func (q *Queue) checkLabel() error { return checkSize("a label", len(q.options.Label), longestLabel) }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -41,13 +42,10 @@ func (b blocker) patience(d time.Duration) time.Duration {
 
 // name is for a watch that the next waiter for the same key could use.
 func (b blocker) name() string {
-	switch {
-	case b.end != "" || b.previous:
+	if b.end != "" || b.previous {
 		return ""
-	case b.puts:
-		return "changes of " + b.first
 	}
-	return "end of " + b.first
+	return fmt.Sprint(b.puts, b.first)
 }
 
 func (b blocker) options() []clientv3.OpOption {
