@@ -32,7 +32,7 @@ const (
 )
 
 // exclusive is the strategy of exclusive tickets and candidates. It differs from inOrder only in long queues.
-type exclusive struct{ inOrder }
+type exclusive struct{}
 
 // firstLook shares one read of the whole queue with other tickets of the session that ask at the same time.
 func (exclusive) firstLook(ctx context.Context, p *part) error {
