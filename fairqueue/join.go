@@ -1,17 +1,31 @@
 package fairqueue
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/internal/request"
+	"github.com/etcdlock/locks/session"
 )
 
 // joinLimit is how much of the queue the answer to a join brings back. A longer
 // queue is asked about afterwards, outside of the apply loop.
 const joinLimit = 64
+
+// Place is a queue and how to stand in it.
+type Place struct {
+	Queue *Queue
+	Mode  Mode // Exclusive, Shared or Candidate; any other panics
+
+	value  string // of a candidate
+	number int64  // its priority
+}
 
 // Join puts a ticket at the end of the queue: one round trip, one raft entry. It
 // does not wait for the grant; the ticket's Wait does, without a further request
@@ -45,6 +59,103 @@ func (q *Queue) JoinCandidate(ctx context.Context, value string, priority int) (
 // Errors are as for Join.
 func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
 	return TryAny(ctx, q.source, 1, Place{Queue: q, Mode: m})
+}
+
+// JoinAll takes a ticket in all of the queues, which must be different ones: one round trip, one raft
+// entry. All keys have one revision, so what comes first is ahead in every queue, and no two tickets wait for
+// each other. For more than 64 places it takes a read more, for more than
+// 42 if all are shared up to four, after which Wait may need one more. All keys are bound to one
+// session, of source. With no places it panics; with more than 127, or more than etcd allows, the
+// error is a [*TooManyError]. Where etcd was told to allow less than 128 operations in a transaction, it
+// may take a few requests more. Otherwise it is like [Queue.Join].
+func JoinAll(ctx context.Context, source session.Source, places ...Place) (*Ticket, error) {
+	return JoinAny(ctx, source, len(places), places...)
+}
+
+// JoinAny is JoinAll for n of the places: Wait returns when n of the keys are granted,
+// and gives up the others, in one transaction. Then [Ticket.Chosen] returns which. Until then the
+// loss of any is the loss of all.
+//
+// With more than 127 places, or more than etcd allows, it joins only a part of them, 64 or n, or fewer,
+// at random for each call, and gets none of the others. Two tickets are served in the order in
+// which they joined only where they wait for the same place.
+func JoinAny(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
+	if err := checkPlaces(places, n); err != nil {
+		return nil, err
+	}
+	joined := len(places)
+	if joined > maxPlaces {
+		joined = max(maxOperations/2, n)
+	}
+	for {
+		some := rand.Perm(len(places))[:joined]
+		slices.Sort(some)
+		t, err := withSession(ctx, source, func(s *session.Session) (*Ticket, error) {
+			parts := make([]*part, joined)
+			for i, index := range some {
+				parts[i] = places[index].newPart(s, index)
+			}
+			t := newTicket(parts...)
+			t.want = n
+			return t, enqueue(ctx, parts)
+		})
+		if joined == n || !request.IsAnswer(err, rpctypes.ErrTooManyOps) {
+			return t, refused(source, err, places, n)
+		}
+		joined = max(joined/2, n)
+	}
+}
+
+// TryAny takes a ticket in n of the places, at random among those in which nothing is in the
+// way, or returns [ErrBusy] if there are fewer: one read, which writes nothing, and one
+// transaction if there are enough. If others are faster, it leaves the queues and begins again. Errors are as for JoinAll.
+func TryAny(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
+	if err := checkPlaces(places, n); err != nil {
+		return nil, err
+	}
+	t, err := withSession(ctx, source, func(s *session.Session) (*Ticket, error) { return try(ctx, s, places, n) })
+	return t, refused(source, err, places, n)
+}
+
+// refused is err as that of an attempt to join n of the places.
+func refused(source session.Source, err error, places []Place, n int) error {
+	if err == nil {
+		return nil
+	}
+	if request.IsAnswer(err, rpctypes.ErrTooManyOps) {
+		return &TooManyError{Places: n}
+	}
+	if len(places) == 1 {
+		return places[0].Queue.failed(err)
+	}
+	prefixes := make([]string, len(places))
+	for i, p := range places {
+		prefixes[i] = string(p.Queue.space)
+	}
+	return failed(source, fmt.Sprintf("%d of %d queues", n, len(places)), err, prefixes...)
+}
+
+func (p Place) newPart(s *session.Session, index int) *part {
+	part := p.Queue.newPart(s, p.Mode, p.value, p.number)
+	part.place = index
+	return part
+}
+
+// checkPlaces is for a ticket in n of the places.
+func checkPlaces(places []Place, n int) error {
+	if n < 1 || n > len(places) {
+		panic(fmt.Sprintf("fairqueue: %d of %d places", n, len(places)))
+	}
+	for _, p := range places {
+		p.Mode.mustBeJoinable()
+		if err := cmp.Or(p.Queue.checkLabel(), checkValue(p.value)); err != nil {
+			return err
+		}
+	}
+	if n > maxPlaces {
+		return &TooManyError{Places: n, Limit: maxPlaces}
+	}
+	return nil
 }
 
 // enqueue creates the keys of parts at one revision, and records what the answer says of each. The answer brings back
