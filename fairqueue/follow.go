@@ -13,7 +13,8 @@ import (
 
 // Follow yields the tickets of the queue in order, first as they are and then after every
 // change, however short it lasted. It ends with ctx, with the loop over it, or with an error when the
-// client is closed. It needs no ticket and, if the source is a Session or a Keeper, no live session.
+// client is closed. It needs no ticket and, if the source is a Session or a Keeper, no live session. With another source
+// it ends with an error if that has no session.
 //
 // Trouble with etcd is not reported but waited out, and nothing is left out because of it,
 // unless the revisions in between have been compacted, or etcd has gone back to an earlier one, as after
