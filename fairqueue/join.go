@@ -149,7 +149,7 @@ func checkPlaces(places []Place, n int) error {
 	for _, p := range places {
 		p.Mode.mustBeJoinable()
 		if err := cmp.Or(p.Queue.checkLabel(), checkValue(p.value)); err != nil {
-			return err
+			return p.Queue.failed(err)
 		}
 	}
 	if n > maxPlaces {
