@@ -56,9 +56,13 @@ func assign(members []candidate, owners []owner) []int {
 			target[shard] = i
 		}
 	}
+	hashes := make([]uint64, len(members))
+	for i, m := range members {
+		hashes[i] = hashOf(m.id)
+	}
 	for shard := range owners {
 		if target[shard] == nobody {
-			target[shard] = preferred(members, room, shard)
+			target[shard] = preferred(hashes, room, shard)
 			if i := target[shard]; i != nobody {
 				room[i]--
 			}
@@ -93,26 +97,29 @@ func quotas(members []candidate, owned [][]int, n int) []int {
 }
 
 // preferred returns which of the members with room a shard goes to (rendezvous hashing), or nobody.
-func preferred(members []candidate, room []int, shard int) int {
+func preferred(hashes []uint64, room []int, shard int) int {
 	best, highest := nobody, uint64(0)
-	for i, m := range members {
+	for i, hash := range hashes {
 		if room[i] == 0 {
 			continue
 		}
-		if score := score(m.id, shard); best == nobody || score > highest {
+		if score := score(hash, shard); best == nobody || score > highest {
 			best, highest = i, score
 		}
 	}
 	return best
 }
 
-// score is the same on every machine and in every version.
-func score(id string, shard int) uint64 {
+func hashOf(id string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte{byte(shard), byte(shard >> 8), byte(shard >> 16), byte(shard >> 24)}) // never fails
-	_, _ = h.Write([]byte(id))
-	x := h.Sum64()
-	x ^= x >> 33 // FNV alone hardly mixes its last bytes into the high bits
-	x *= 0xff51afd7ed558ccd
-	return x ^ x>>33
+	_, _ = h.Write([]byte(id)) // never fails
+	return h.Sum64()
+}
+
+// score is the same on every machine and in every version. It mixes as SplitMix64 does.
+func score(hash uint64, shard int) uint64 {
+	x := hash + uint64(shard+1)*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }

@@ -17,6 +17,9 @@ import (
 // leaveTimeout bounds the wait until a member has left. What is not confirmed by then goes on in the background.
 const leaveTimeout = 5 * time.Second
 
+// batch is how long changes are collected.
+const batch = 20 * time.Millisecond
+
 // Run is a member for as long as ctx lasts: it calls work, each in a goroutine of its own, for the shards that are this
 // member's, while it owns them. The id has to be another one for each process, see [Group.Join]; a process that comes again
 // may use the one it had.
@@ -73,9 +76,11 @@ type tenure struct {
 	ctx context.Context // ends with the membership, or with fail
 	end context.CancelFunc
 
-	current view
-	pending bool                            // members have changed, and the settle time is not over
-	settled *time.Timer                     // fires when it is
+	current  view        // of the last decision
+	timer    *time.Timer // of the next look
+	pending  bool        // the timer runs
+	settling bool        // for the settle time
+
 	workers map[int]context.CancelCauseFunc // by shard
 	running sync.WaitGroup
 	ended   chan int // shards whose worker has ended; has room for all
@@ -94,10 +99,10 @@ func (s *Shards) serve(ctx context.Context, term *etcdlock.Term, id string, work
 	t := &tenure{shards: s, id: id, work: work, workers: make(map[int]context.CancelCauseFunc), ended: make(chan int, s.count)}
 	t.ctx, t.end = context.WithCancel(ctx)
 	defer t.end()
-	t.settled = time.NewTimer(0)
-	t.settled.Stop()
+	t.timer = time.NewTimer(0)
+	t.timer.Stop()
 	t.follow(client)
-	t.settled.Stop()
+	t.timer.Stop()
 	// The others hear of it while the works stop.
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
@@ -117,40 +122,60 @@ func (t *tenure) fail(err error) {
 	t.failure = cmp.Or(t.failure, err)
 }
 
-// follow decides after each change, until t's context ends.
+// follow decides after changes, until t's context ends.
 func (t *tenure) follow(client *clientv3.Client) {
 	l := newLines(t.shards.shards())
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { l.follow(t.ctx, client) })
-	for known := false; t.ctx.Err() == nil; {
+	for t.ctx.Err() == nil {
 		select {
 		case <-l.news:
-			var v view
-			var wrong error
-			err := l.latest(func(entries map[string][]fairqueue.Entry, _ map[string]bool) {
-				v, wrong = t.shards.viewOf(entries, t.id)
-			})
-			if err = cmp.Or(err, wrong); err != nil {
-				t.fail(t.shards.explain(client, err))
-				return
-			}
-			if !t.pending && !(known && v.sameMembers(t.current)) {
-				t.pending = true
-				t.settled.Reset(t.shards.options.settle)
-			}
-			t.current, known = v, true
-		case <-t.settled.C:
-			t.pending = false
+			t.schedule()
 		case shard := <-t.ended:
 			delete(t.workers, shard)
+			t.schedule()
+		case <-t.timer.C:
+			if err := t.look(l); err != nil {
+				t.fail(t.shards.explain(client, err))
+			}
 		case <-t.ctx.Done():
-			return
-		}
-		if known && !t.pending {
-			t.decide()
 		}
 	}
+}
+
+// schedule lets t look soon. During a reassignment there are many changes, and one look is for all that come meanwhile.
+func (t *tenure) schedule() {
+	if !t.pending {
+		t.pending = true
+		t.timer.Reset(batch)
+	}
+}
+
+// look decides by what is known now, or, if members have come or gone, when the settle time is over.
+func (t *tenure) look(l *lines) error {
+	var v view
+	known := false
+	var wrong error
+	err := l.latest(func(entries map[string][]fairqueue.Entry, _ map[string]bool) {
+		known = true
+		v, wrong = t.shards.viewOf(entries, t.id)
+	})
+	if err = cmp.Or(err, wrong); err != nil {
+		return err
+	}
+	t.pending = false
+	switch {
+	case !known:
+	case !t.settling && !v.sameMembers(t.current):
+		t.pending, t.settling = true, true
+		t.timer.Reset(t.shards.options.settle)
+	default:
+		t.settling = false
+		t.current = v
+		t.decide()
+	}
+	return nil
 }
 
 // decide starts and stops workers.

@@ -35,7 +35,11 @@ func storm(t *testing.T, seed uint64) {
 	if *chaos > 0 || seed > 3 {
 		shards, most, troubles = 16<<random.IntN(6), 3+random.IntN(18), 40
 	}
-	f := newFleet(t, shards, 2*time.Second)
+	ttl := 2 * time.Second
+	if shards > 64 { // on a machine for all members
+		ttl = 5 * time.Second
+	}
+	f := newFleet(t, shards, ttl)
 	f.stop = 50 * time.Millisecond
 	t.Logf("%d shards, up to %d members", shards, most)
 	w := observe(t, f.client)
