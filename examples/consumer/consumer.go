@@ -51,10 +51,12 @@ func (q events) consume(ctx context.Context, sessions session.Source, id string)
 // unlessStopped returns nil if ctx has ended, by the end of the process, for another member, or by a loss: then an error is
 // to be expected.
 func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // work handles the messages of a partition, one after the other. The message is handled and counted in one transaction, which
