@@ -159,7 +159,7 @@ func FuzzAssignment(f *testing.F) {
 
 func TestAssignmentIsBalancedAndMovesNoMoreThanNeeded(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 3000 {
+	for range 2000 {
 		weights, held := make([]byte, random.IntN(9)), make([]byte, random.IntN(65))
 		for _, list := range [][]byte{weights, held} {
 			for i := range list {

@@ -31,8 +31,8 @@
 //     No more shards move than balance needs.
 //  7. A member gives a shard to another one only when that stands in line for it. The context of its work ends with
 //     [ErrReassigned]. The shard is released when the work has returned.
-//  8. A shard is without an owner for no longer than the settle time ([WithSettle]) and a second after its work has
-//     returned; after a crash, also for the session's TTL.
+//  8. If etcd and the members answer at once, a shard is without an owner for no longer than the settle time
+//     ([WithSettle]) and a second after its work has returned; after a crash, also for the session's TTL.
 //  9. All members declare the same number of shards. One that joins an older member with another number gets a
 //     [*CountError], and owns nothing.
 //
