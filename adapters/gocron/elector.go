@@ -24,9 +24,9 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector stands in the election of name from now on, with value, which others see as that of the leader: the host's
-// name, for example. src should be a session.Keeper. Call Close after Scheduler.Shutdown, not before: a job that still
-// runs could be started again by the next leader.
+// NewElector stands in the election of name from now on, with value, which others see as that of the leader: the
+// host's name, for example. src should be a session.Keeper. Call Close after Scheduler.Shutdown, not before: a job
+// that still runs could be started again by the next leader.
 //
 // After a change of leader a tick may come again on a scheduler whose clock is behind. What must not run twice
 // needs a [Locker] with [WithMinHold] instead, or the hold's guard.
@@ -46,8 +46,8 @@ func NewElector(src session.Source, name, value string, opts ...etcdlock.Option)
 	return e
 }
 
-// IsLeader returns nil if this scheduler leads: a look at the clock, no request. Otherwise the error wraps [ErrNotLeader],
-// and says why if the election has ended: etcd refused it, or the session's Keeper was closed.
+// IsLeader returns nil if this scheduler leads: a look at the clock, no request. Otherwise the error wraps
+// [ErrNotLeader], and says why if the election has ended: etcd refused it, or the session's Keeper was closed.
 func (e *Elector) IsLeader(context.Context) error {
 	if t := e.term.Load(); t != nil && t.Err() == nil {
 		return nil
@@ -66,8 +66,8 @@ func (e *Elector) Term() (t *etcdlock.Term, ok bool) {
 	return t, t != nil && t.Err() == nil
 }
 
-// Close resigns and leaves the election. It returns ctx's error if that takes longer than ctx; it goes on in the background
-// then.
+// Close resigns and leaves the election. It returns ctx's error if that takes longer than ctx; it goes on in the
+// background then.
 func (e *Elector) Close(ctx context.Context) error {
 	e.end()
 	select {

@@ -17,14 +17,14 @@ const unlockTimeout = 10 * time.Second
 // Option changes a default of [NewLocker].
 type Option func(*Locker)
 
-// WithMinHold keeps the lock of a job taken for at least the returned time after it was taken, so that a scheduler whose
-// clock is behind does not run the job again. The default is 0.
+// WithMinHold keeps the lock of a job taken for at least the returned time after it was taken, so that a scheduler
+// whose clock is behind does not run the job again. The default is 0.
 func WithMinHold(hold func(key string) time.Duration) Option {
 	return func(l *Locker) { l.minHold = hold }
 }
 
-// WithOnLost calls f when the lock of a job that runs is lost, from a goroutine of its own. The job cannot be stopped by
-// gocron. The error wraps etcdlock.ErrLost or etcdlock.ErrClosed.
+// WithOnLost calls f when the lock of a job that runs is lost, from a goroutine of its own. The job cannot be
+// stopped by gocron. The error wraps etcdlock.ErrLost or etcdlock.ErrClosed.
 func WithOnLost(f func(key string, err error)) Option {
 	return func(l *Locker) { l.onLost = f }
 }
@@ -34,7 +34,8 @@ func WithLockOptions(opts ...etcdlock.Option) Option {
 	return func(l *Locker) { l.options = append(l.options, opts...) }
 }
 
-// Locker is a [gocron.Locker]: a run of a job takes place where its lock could be taken. It is safe for concurrent use.
+// Locker is a [gocron.Locker]: a run of a job takes place where its lock could be taken. It is safe for concurrent
+// use.
 type Locker struct {
 	sessions session.Source
 	minHold  func(key string) time.Duration
@@ -57,8 +58,8 @@ func NewLocker(src session.Source, opts ...Option) *Locker {
 	return l
 }
 
-// Lock takes the lock of a job if it is free: one round trip. Otherwise, or if etcd cannot be reached, it returns an error,
-// and the scheduler leaves out this run; etcdlock.ErrBusy says that another scheduler runs the job.
+// Lock takes the lock of a job if it is free: one round trip. Otherwise, or if etcd cannot be reached, it returns an
+// error, and the scheduler leaves out this run; etcdlock.ErrBusy says that another scheduler runs the job.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	opts := l.options
 	if l.minHold != nil {
@@ -78,8 +79,8 @@ func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	return &lock{locker: l, key: key, hold: h}, nil
 }
 
-// Hold returns the hold of a job that this scheduler runs, for its token and guarded transactions. ok is false if it does
-// not run the job.
+// Hold returns the hold of a job that this scheduler runs, for its token and guarded transactions. ok is false if it
+// does not run the job.
 func (l *Locker) Hold(key string) (h *etcdlock.Hold, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// candidate is one stay in the line of an election, from a Get until the term is resigned. It has one term that client-go
-// takes, at most. The mutex of its Lock guards its fields.
+// candidate is one stay in the line of an election, from a Get until the term is resigned. It has one term that
+// client-go takes, at most. The mutex of its Lock guards its fields.
 type candidate struct {
 	leave func()        // ends the stay, and the term as soon as client-go has stopped
 	done  chan struct{} // closed when the line has been left
@@ -29,7 +29,8 @@ type candidate struct {
 // believed reports whether client-go believes that it leads.
 func (c *candidate) believed() bool { return c.taken && !c.stopped }
 
-// end returns why the term is over, or nil. It looks at the clock, so it is right even after the process was suspended.
+// end returns why the term is over, or nil. It looks at the clock, so it is right even after the process was
+// suspended.
 func (c *candidate) end() error {
 	if err := c.term.Err(); err != nil {
 		return err
@@ -66,7 +67,8 @@ func (l *Lock) run(ctx context.Context, c *candidate) {
 	l.change()
 }
 
-// observe notes the leaders. What keeps it from observing keeps the candidate from standing, too, and is reported there.
+// observe notes the leaders. What keeps it from observing keeps the candidate from standing, too, and is reported
+// there.
 func (l *Lock) observe(ctx context.Context, c *candidate) {
 	for leader, err := range l.election.Observe(ctx) {
 		if err != nil {
@@ -79,9 +81,9 @@ func (l *Lock) observe(ctx context.Context, c *candidate) {
 	}
 }
 
-// lead offers the term to client-go. It returns, which resigns, when the term is over and client-go does not believe in it any
-// more: it would take the next term for the same one. If client-go has taken the term, the stay ends with it, since the process
-// may be about to end. The next Get stands again.
+// lead offers the term to client-go. It returns, which resigns, when the term is over and client-go does not believe
+// in it any more: it would take the next term for the same one. If client-go has taken the term, the stay ends with
+// it, since the process may be about to end. The next Get stands again.
 func (l *Lock) lead(leading context.Context, c *candidate, term *etcdlock.Term) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

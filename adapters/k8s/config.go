@@ -12,9 +12,10 @@ import (
 // comment of its option LeaderElectionResourceLockInterface says that they are ignored.
 type Timings struct{ LeaseDuration, RenewDeadline, RetryPeriod time.Duration }
 
-// Timings returns the TTL of the session, half of its margin, and an eighth of it. client-go goes on leading for up to
-// RetryPeriod and RenewDeadline after the term is lost, so their sum has to be below the margin; the rest is for the work
-// to stop. session.WithMargin makes room for longer ones. If there is no session yet it is created. ctx bounds that.
+// Timings returns the TTL of the session, half of its margin, and an eighth of it. client-go goes on leading for up
+// to RetryPeriod and RenewDeadline after the term is lost, so their sum has to be below the margin; the rest is for
+// the work to stop. session.WithMargin makes room for longer ones. If there is no session yet it is created. ctx
+// bounds that.
 func (l *Lock) Timings(ctx context.Context) (Timings, error) {
 	s, err := l.sessions.Session(ctx)
 	if err != nil {

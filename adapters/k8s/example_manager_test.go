@@ -25,8 +25,9 @@ func reconcile(ctx context.Context) error {
 	return nil
 }
 
-// A manager of controller-runtime. A replica that stands by has filled its caches, so it takes over at once. The manager
-// stops its controllers before it gives up the term. After a loss Start returns an error, and the process has to exit.
+// A manager of controller-runtime. A replica that stands by has filled its caches, so it takes over at once. The
+// manager stops its controllers before it gives up the term. After a loss Start returns an error, and the process
+// has to exit.
 func Example_manager() {
 	cluster, err := embedtest.Open()
 	if err != nil {
@@ -78,9 +79,10 @@ func Example_manager() {
 	// ended: <nil>
 }
 
-// The same without a Lock: a new manager for each term, in Election.Run. The process outlives a loss, and the end of the term
-// reaches the controllers at once. The price: a replica that stands by has no manager, so its caches are cold. It lists
-// everything when its term begins. (Controllers need SkipNameValidation, since their names come again.)
+// The same without a Lock: a new manager for each term, in Election.Run. The process outlives a loss, and the end of
+// the term reaches the controllers at once. The price: a replica that stands by has no manager, so its caches are
+// cold. It lists everything when its term begins. (Controllers need SkipNameValidation, since their names come
+// again.)
 func Example_managerForEachTerm() {
 	cluster, err := embedtest.Open()
 	if err != nil {

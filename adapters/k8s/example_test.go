@@ -14,8 +14,8 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Two replicas of a controller that uses client-go's leader election. The first is told to end, as by SIGTERM, and the second
-// takes over when the first has finished its work.
+// Two replicas of a controller that uses client-go's leader election. The first is told to end, as by SIGTERM, and
+// the second takes over when the first has finished its work.
 func Example() {
 	cluster, err := embedtest.Open()
 	if err != nil {

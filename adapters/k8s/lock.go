@@ -71,11 +71,11 @@ func (l *Lock) Identity() string { return l.identity }
 // Describe returns the name of the election, for client-go's log.
 func (l *Lock) Describe() string { return fmt.Sprintf("etcdlock election %q", l.name) }
 
-// Get stands in line, if it does not yet, and returns the leader. While client-go does not lead, Get waits until this
-// candidate may lead, or until there is another leader than at the last Get. A record without holder means that this
-// candidate may lead: Update takes the term. Get makes no request itself. It returns ctx's error if ctx ends before, and the
-// election's if etcd refuses the candidate (permission denied, no space) or the session's Keeper is closed. While etcd cannot
-// be reached, it waits.
+// Get stands in line, if it does not yet, and returns the leader. While client-go does not lead, Get waits until
+// this candidate may lead, or until there is another leader than at the last Get. A record without holder means that
+// this candidate may lead: Update takes the term. Get makes no request itself. It returns ctx's error if ctx ends
+// before, and the election's if etcd refuses the candidate (permission denied, no space) or the session's Keeper is
+// closed. While etcd cannot be reached, it waits.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,10 +154,10 @@ func (l *Lock) Create(_ context.Context, _ resourcelock.LeaderElectionRecord) er
 	return l.conflict("an election is not created")
 }
 
-// Update with this candidate's identity takes the term, or says whether it goes on: a look at the clock, no request. The error
-// of a term that is over wraps etcdlock.ErrLost or etcdlock.ErrClosed, or etcdlock.ErrUnhealthy. Update without a holder
-// resigns: it waits for the functions of [Lock.Wrap] and for etcd. If ctx ends before, it returns ctx's error, and the
-// term ends later, when they have returned. Everything else is a conflict.
+// Update with this candidate's identity takes the term, or says whether it goes on: a look at the clock, no request.
+// The error of a term that is over wraps etcdlock.ErrLost or etcdlock.ErrClosed, or etcdlock.ErrUnhealthy. Update
+// without a holder resigns: it waits for the functions of [Lock.Wrap] and for etcd. If ctx ends before, it returns
+// ctx's error, and the term ends later, when they have returned. Everything else is a conflict.
 func (l *Lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,9 +223,9 @@ func (l *Lock) RecordEvent(event string) {
 	}
 }
 
-// Close leaves the line. If client-go leads, Close makes it stop: it waits until client-go has, and until the functions of
-// [Lock.Wrap] have returned, and resigns then. If ctx ends before, Close returns ctx's error, and goes on in
-// the background. Get returns etcdlock.ErrClosed afterwards. It may be called again.
+// Close leaves the line. If client-go leads, Close makes it stop: it waits until client-go has, and until the
+// functions of [Lock.Wrap] have returned, and resigns then. If ctx ends before, Close returns ctx's error, and goes
+// on in the background. Get returns etcdlock.ErrClosed afterwards. It may be called again.
 func (l *Lock) Close(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

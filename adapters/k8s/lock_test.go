@@ -87,7 +87,8 @@ func TestGetSaysAgainWhoLeadsAfterItsContextHasEnded(t *testing.T) {
 	require.Equal(t, answer{holder: "a"}, <-get(t.Context(), b), "another LeaderElector may ask")
 }
 
-// A term that client-go believes in is not replaced by the next one: its work would go on over a time when another led.
+// A term that client-go believes in is not replaced by the next one: its work would go on over a time when another
+// led.
 func TestALossIsReportedUntilClientGoHasStopped(t *testing.T) {
 	t.Parallel()
 	for what, lose := range map[string]func(t *testing.T, cluster *embedtest.Cluster, link *embedtest.Link, term *etcdlock.Term){

@@ -125,7 +125,8 @@ func TestAnotherProcessLeadsAfterAKill(t *testing.T) {
 	b.says(t, "leads")
 }
 
-// A stopped process cannot notice its loss. When it goes on, it learns of it at the first look, and etcd refuses its write.
+// A stopped process cannot notice its loss. When it goes on, it learns of it at the first look, and etcd refuses its
+// write.
 func TestAStoppedProcessIsReplacedAndItsLateWriteRefused(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)

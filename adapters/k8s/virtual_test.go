@@ -128,7 +128,8 @@ func TestATermThatWasNotReleasedIsTakenUpAgainWhenTheWorkIsOver(t *testing.T) {
 	})
 }
 
-// client-go renews about 3,000 times meanwhile. Only the candidates' own looks, two about every 10 s each, reach etcd.
+// client-go renews about 3,000 times meanwhile. Only the candidates' own looks, two about every 10 s each, reach
+// etcd.
 func TestLeadingAndStandingByWriteNothingAndReadLittle(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		ctx, stop := context.WithCancel(t.Context())

@@ -8,10 +8,10 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// Wrap returns a function for OnStartedLeading that calls fn. The term is not given up before fn has returned, whereas
-// client-go alone releases its lease without waiting. fn's context ends with client-go's and with the term, whichever
-// is first: at the session's deadline at the latest, also if client-go's timings are longer. Its cause says why. fn is not
-// called if the term is over already.
+// Wrap returns a function for OnStartedLeading that calls fn. The term is not given up before fn has returned,
+// whereas client-go alone releases its lease without waiting. fn's context ends with client-go's and with the term,
+// whichever is first: at the session's deadline at the latest, also if client-go's timings are longer. Its cause
+// says why. fn is not called if the term is over already.
 func (l *Lock) Wrap(fn func(ctx context.Context)) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		c, leading := l.begin(ctx)
@@ -46,8 +46,8 @@ func (l *Lock) finish(c *candidate) {
 	l.change()
 }
 
-// Term returns the term that client-go leads by, for guarded transactions. ok is false while it does not lead. Take it
-// when the work begins: work of an earlier term must not write in the name of a later one.
+// Term returns the term that client-go leads by, for guarded transactions. ok is false while it does not lead. Take
+// it when the work begins: work of an earlier term must not write in the name of a later one.
 func (l *Lock) Term() (t *etcdlock.Term, ok bool) {
 	t = l.latest.Load()
 	if t == nil || t.Err() != nil {
@@ -64,8 +64,8 @@ func (l *Lock) Token() etcdlock.Token {
 	return 0
 }
 
-// Guard returns a comparison that makes an etcd transaction take effect only while the latest term goes on. Before the
-// first term it never holds.
+// Guard returns a comparison that makes an etcd transaction take effect only while the latest term goes on. Before
+// the first term it never holds.
 func (l *Lock) Guard() clientv3.Cmp {
 	if t := l.latest.Load(); t != nil {
 		return t.Guard()
