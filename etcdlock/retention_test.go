@@ -15,6 +15,17 @@ import (
 // kept is without a time after which it would be given back.
 var kept = etcdlock.WithRetention(noBound)
 
+// keepLock locks and unlocks m until that keeps it: if etcd is too slow to confirm it, it is given back.
+func keepLock(t *testing.T, m *etcdlock.Mutex) *etcdlock.Hold {
+	t.Helper()
+	for {
+		h := lock(t, m)
+		if unlock(t, h); etcdlock.OwnsLocally(m) {
+			return h
+		}
+	}
+}
+
 func TestALockThatIsKeptIsLockedAgainWithoutAWrite(t *testing.T) {
 	l := newLocal(t, kept)
 	h := lock(t, l.m)
@@ -63,8 +74,7 @@ func TestALockThatIsKeptIsGivenUpWhenItIsWanted(t *testing.T) {
 
 func TestALockThatIsKeptAndLostIsTakenAnew(t *testing.T) {
 	l := newLocal(t, kept)
-	h := lock(t, l.m)
-	unlock(t, h)
+	h := keepLock(t, l.m)
 	remove(t, l.client, h.Key())
 	require.Eventually(t, func() bool { return !etcdlock.OwnsLocally(l.m) }, patience, waitABit)
 	again := lock(t, l.m)
@@ -218,8 +228,7 @@ func TestAGrantThatIsOlderThanTheCallIsOfATicketThatIsThere(t *testing.T) {
 
 func TestALockThatIsKeptIsTakenOnlyIfItIsThere(t *testing.T) {
 	eachRemoval(t, func(t *testing.T, r removal) {
-		h := lock(t, r.m)
-		unlock(t, h) // and kept
+		h := keepLock(t, r.m)
 		r.gone(h)
 		theirs := lock(t, r.other)
 		waiting := locking(within(t), r.m)
@@ -262,7 +271,7 @@ func TestUnlockOfALockThatWouldBeKeptTellsThatItIsGone(t *testing.T) {
 func TestAKeptLockIsNotTakenAgainBeforeAnotherProcessThatWaits(t *testing.T) {
 	l := newLocal(t, kept)
 	silence := l.cluster.SwallowWatchEvents()
-	unlock(t, lock(t, l.m))
+	keepLock(t, l.m)
 	remote := queued(t, l.client, l.other, 1)
 	waiting := locking(within(t), l.m)
 	requireWaiting(t, waiting)
@@ -275,8 +284,7 @@ func TestAKeptLockIsNotTakenAgainBeforeAnotherProcessThatWaits(t *testing.T) {
 // Others wait in memory meanwhile.
 func TestALockThatIsKeptAndLostWhileItIsAskedForPassesItsTurnOnce(t *testing.T) {
 	l := newLocal(t, kept)
-	h := lock(t, l.m)
-	unlock(t, h)
+	h := keepLock(t, l.m)
 	awaitTickets(t, l.client, 1) // a pause, after which the ticket is asked for
 	question := l.cluster.Hold("Txn", embedtest.Once())
 	first := locking(within(t), l.m)
@@ -296,8 +304,7 @@ func TestALockThatIsKeptAndLostWhileItIsAskedForPassesItsTurnOnce(t *testing.T) 
 // The ticket of the process must not be in the way of its own call.
 func TestTryLockTakesAKeptLockAnewIfEtcdDoesNotSayThatItIsThere(t *testing.T) {
 	l := newLocal(t, kept)
-	h := lock(t, l.m)
-	unlock(t, h)
+	h := keepLock(t, l.m)
 	awaitTickets(t, l.client, 1) // a pause, after which the ticket is asked for
 	question := l.cluster.Hold("Txn", embedtest.Once())
 	again := tryLock(t, l.m)
