@@ -37,7 +37,8 @@ type Hold struct {
 	reason error           // of the end, once it has been noticed
 	ctx    context.Context // costs more than the rest of a hold; nil until it is asked for
 	cancel context.CancelCauseFunc
-	detach func() bool // ctx from outer
+	losses []func(error) // to call after a loss
+	detach func() bool   // from outer; nil while ctx and losses are
 
 	downgraded atomic.Bool
 	unlocked   atomic.Bool
@@ -93,10 +94,17 @@ func (h *Hold) Context() context.Context {
 		if h.reason != nil {
 			h.cancel(h.reason)
 		} else {
-			h.detach = context.AfterFunc(h.outer.Context(), func() { _ = h.Err() })
+			h.attach()
 		}
 	}
 	return h.ctx
+}
+
+// attach has the end of outer noticed at once. It requires mu.
+func (h *Hold) attach() {
+	if h.detach == nil {
+		h.detach = context.AfterFunc(h.outer.Context(), func() { _ = h.Err() })
+	}
 }
 
 // end ends the hold, and returns the reason. The first one counts.
@@ -105,9 +113,16 @@ func (h *Hold) end(reason error) error {
 	defer h.mu.Unlock()
 	if h.reason == nil {
 		h.reason = reason
-		if h.ctx != nil {
+		if h.detach != nil {
 			h.detach()
+		}
+		if h.ctx != nil {
 			h.cancel(reason)
+		}
+		if !errors.Is(reason, ErrUnlocked) {
+			for _, f := range h.losses {
+				go f(reason)
+			}
 		}
 	}
 	return h.reason
@@ -205,13 +220,19 @@ func (h *Hold) discard() {
 	_ = h.Unlock(ctx)
 }
 
-// onLoss calls f, in a goroutine of its own, if h ends otherwise than by Unlock.
+// onLoss calls f, in a goroutine of its own, if h ends otherwise than by Unlock. It makes no context, which would cost
+// every hold of a lock with hooks.
 func (h *Hold) onLoss(f func(error)) {
-	context.AfterFunc(h.Context(), func() {
-		if err := h.ended(); !errors.Is(err, ErrUnlocked) {
-			f(err)
-		}
-	})
+	_ = h.Err() // not with mu held, as in Context
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.reason == nil:
+		h.losses = append(h.losses, f)
+		h.attach()
+	case !errors.Is(h.reason, ErrUnlocked):
+		go f(h.reason)
+	}
 }
 
 // gone ends the hold because a key of it is missing, as err says, and returns how it has ended. The
