@@ -4,8 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,6 +18,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"sigs.k8s.io/yaml"
 
 	"github.com/etcdlock/locks/embedtest"
 )
@@ -45,6 +51,70 @@ func TestComposeFileIsValid(t *testing.T) {
 	for name := range p.Services["etcdlock"].Environment {
 		isVariable(t, name)
 	}
+	for name := range p.Services["exporter"].Environment {
+		isVariable(t, name)
+	}
+	for _, name := range []string{"prometheus", "grafana"} {
+		require.NotEmpty(t, p.Services[name].Volumes)
+		for _, v := range p.Services[name].Volumes {
+			_, err := os.Stat(v.Source)
+			require.NoError(t, err)
+		}
+	}
+}
+
+// What Prometheus scrapes are services of the file, and the exporter is at its address.
+func TestPrometheusOfTheComposeFileScrapesItsServices(t *testing.T) {
+	p := project(t)
+	text, err := os.ReadFile("../prometheus/prometheus.yml")
+	require.NoError(t, err)
+	var config struct {
+		ScrapeConfigs []struct {
+			StaticConfigs []struct{ Targets []string } `json:"static_configs"`
+		} `json:"scrape_configs"`
+	}
+	require.NoError(t, yaml.Unmarshal(text, &config))
+	var hosts []string
+	for _, c := range config.ScrapeConfigs {
+		for _, target := range c.StaticConfigs[0].Targets {
+			host, port, err := net.SplitHostPort(target)
+			require.NoError(t, err)
+			require.Contains(t, p.Services, host)
+			if host == "exporter" {
+				require.Contains(t, p.Services[host].Command, ":"+port)
+			}
+			hosts = append(hosts, host)
+		}
+	}
+	require.ElementsMatch(t, []string{"etcd-1", "etcd-2", "etcd-3", "exporter"}, hosts)
+}
+
+func TestExporterOfTheComposeFileShowsTheElection(t *testing.T) {
+	t.Parallel()
+	c := embedtest.Start(t)
+	_, err := c.Client(t).Put(within(t), "controller/locks/controller/1f", "me")
+	require.NoError(t, err)
+	argv := []string{theTool(t)} // the image's entrypoint
+	for _, arg := range project(t).Services["exporter"].Command {
+		if arg == ":9479" {
+			arg = "127.0.0.1:0"
+		}
+		argv = append(argv, arg)
+	}
+	e := run(t, []string{endpoints(c.Endpoints())}, argv...)
+	url := regexp.MustCompile(`http://\S+/metrics`)
+	eventually(t, "an address", func() bool { return url.MatchString(e.out.String()) })
+	eventually(t, "a leader", func() bool {
+		answer, err := http.Get(url.FindString(e.out.String()))
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		return err == nil && strings.Contains(string(text), `etcdlock_queue_holders{lock_name="controller"} 1`)
+	})
+	e.terminate()
+	require.Zero(t, e.code())
 }
 
 func TestMembersOfTheComposeFileFitTogether(t *testing.T) {

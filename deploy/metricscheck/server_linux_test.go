@@ -57,19 +57,10 @@ func newServer(t *testing.T, every time.Duration, targets map[string][]string, r
 	return s
 }
 
-// seriesJSON is one of a result. A query has one value, and a query over a range several.
+// seriesJSON is one of a result. Only a query over a range has Values: a time in seconds, and a number as text.
 type seriesJSON struct {
 	Metric map[string]string
-	Value  [2]any
 	Values [][2]any
-}
-
-// number is a value as the API has it: a time and a text.
-func number(v [2]any) (at, value float64) {
-	at, _ = v[0].(float64)
-	text, _ := v[1].(string)
-	value, _ = strconv.ParseFloat(text, 64)
-	return at, value
 }
 
 func (s *server) api(t *testing.T, path string, values url.Values) []seriesJSON {
