@@ -39,4 +39,5 @@
 // # On a loss
 //
 // client-go stops, and a manager stops without grace. The process has to exit, as with client-go's own lock.
+// OnNewLeader is called with an empty identity, since this process no longer knows the leader.
 package k8slock

@@ -65,6 +65,7 @@ func TestClientGoIsToldWhoLeads(t *testing.T) {
 	require.NoError(t, term.Resign(t.Context()))
 	running.Wait()
 	require.False(t, elector.IsLeader(), "it has learned of the end")
+	require.Empty(t, <-told)
 	stop()
 }
 
