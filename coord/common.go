@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -33,7 +34,7 @@ func (c *common) Name() string { return c.name }
 // ready panics if a call is a mistake in the program, and returns the error of the name.
 func (c *common) ready(ctx context.Context) error {
 	if c.source == nil {
-		panic("coord: a Group and a Shards are made with their constructors")
+		panic("coord: a value of this package is made with its constructor")
 	}
 	if ctx == nil {
 		panic("coord: nil context")
@@ -55,3 +56,12 @@ func (c *common) client(ctx context.Context) (*clientv3.Client, error) {
 
 // failed wraps err unless it is nil.
 func (c *common) failed(op string, err error) error { return failed(op, c.name, err) }
+
+// mostCounted bounds what one read of all can be.
+const mostCounted = 10_000
+
+func needCount(what string, n int) {
+	if n < 1 || n > mostCounted {
+		panic(fmt.Sprintf("coord: the number of %s, %d, is not between 1 and %d", what, n, mostCounted))
+	}
+}

@@ -1,5 +1,6 @@
-// Package coord has what processes build on top of locks: who is there ([Group]), and who does which part of the work
-// ([Shards]). It stands on the tickets and holds of packages fairqueue and etcdlock.
+// Package coord has what processes build on top of locks: which processes are there ([Group]), which one does which part of
+// the work ([Shards]), what is done once by all together ([Once]), and waiting for a number of them ([Latch], [Barrier]). It
+// stands on the tickets and holds of packages fairqueue and etcdlock.
 //
 //	sessions := session.Keep(client)
 //	defer sessions.Close(ctx)
@@ -9,7 +10,7 @@
 //		return consume(ctx, shard, h.Token()) // until ctx ends
 //	})
 //
-// A Group and a Shards have no state. Every value with the same name, in any process, is the same one.
+// The values have no state. Every value of one type with the same name, in any process, is the same one.
 //
 // # Guarantees
 //
@@ -36,11 +37,35 @@
 //  9. All members declare the same number of shards. One that joins an older member with another number gets a
 //     [*CountError], and owns nothing.
 //
-// Of both:
+// Of a Once:
 //
-//  10. When the last member has left, and its session is closed, no key is left in etcd.
+//  10. Its function is called by one caller at a time, under a lock, and not while there is a mark. The mark and the writes
+//     of the [Outcome] take effect in one transaction, and only while the lock is held.
+//  11. A waiter returns when there is a mark, whatever its place in line.
+//
+// Of a Latch:
+//
+//  12. An id counts once. [Latch.Wait] returns nil only if at some revision since its call as many ids as declared had
+//     been counted.
+//
+// Of a Barrier:
+//
+//  13. [Barrier.Await] returns nil only if at some revision since its call as many parties as declared stood at the barrier, the
+//     caller among them, and no party of an earlier opening. They go on in the order in which they came.
+//  14. If enough parties stand there and etcd answers them, they go on. A party that has died, given up or lost its
+//     session does not stand there.
+//
+// Of all:
+//
+//  15. When the last member has left, or the last party has gone on, and its session is closed, no key is left in etcd. The mark of a Once stays until it
+//     expires or is reset, and so do the arrivals of a Latch.
 //
 // # Not guaranteed
+//
+// The function of a Once is called at least once, and exactly once only as far as its writes are in the [Outcome]: its process may
+// die between its work and the mark.
+//
+// If a party of a Barrier gives up at the moment of the opening, the others may go on, with it counted.
 //
 // Two members may have different views for a moment. Ownership of shards does not rest on views but on locks.
 //
@@ -58,7 +83,13 @@
 //
 //	<namespace>/<name>!/members/<id>/l<lease>-<slot>           a member, with its value
 //	<namespace>/<name>!/shards/members/<id>/l<lease>-<slot>    a member of Shards, with its weight
-//	<namespace>/<name>!/shards/<number>/x<lease>-<slot>        the owner of a shard, or who is in line
+//	<namespace>/<name>!/shards/<number>/x<lease>-<slot>        the owner of a shard, or a member in line for it
+//	<namespace>/<name>!/once/lock/x<lease>-<slot>              the caller of a Once that works, or is in line
+//	<namespace>/<name>!/once/done                              its mark: a token, a space and the value
+//	<namespace>/<name>!/latch/count                            the number of arrivals, a space and the first id
+//	<namespace>/<name>!/latch/arrived/<id>                     an arrival
+//	<namespace>/<name>!/barrier/line/s<lease>-<slot>           a party
+//	<namespace>/<name>!/barrier/open                           the last party of each of the last openings, as JSON
 //
 // Each folder of tickets is a queue of package fairqueue. Names and ids are escaped to one path segment. No name of a lock
 // leads below another name's "!/", so a lock, a Group and a Shards may have the same name.

@@ -16,17 +16,19 @@ var (
 	ErrReassigned = errors.New("coord: the shard is reassigned")
 )
 
-// CountError says that members of the same [Shards] have declared different numbers of shards. The one that joined last
-// gets it. To change the number, stop all members first.
+// CountError says that members of the same [Shards], or users of the same [Latch] or [Barrier], have declared different
+// numbers. The one that came last gets it. To change the number, stop all members first, or reset the latch.
 type CountError struct {
-	ID       string // of the member that gets the error
+	ID       string // of the member, arrival or party that gets the error; empty for a call that has none
 	Count    int    // that it has declared
-	Other    string // id of the member that was there before
+	Other    string // id of the one that was there before
 	Declared int    // by that one
+
+	what string // is counted
 }
 
 func (e *CountError) Error() string {
-	return fmt.Sprintf("coord: %q has declared %d shards, but %q, which was there before, %d", brief(e.ID), e.Count, brief(e.Other), e.Declared)
+	return fmt.Sprintf("coord: %q has declared %d %s, but %q, which was there before, %d", brief(e.ID), e.Count, e.what, brief(e.Other), e.Declared)
 }
 
 // PanicError is what [Shards.Run] panics with if a work has panicked.

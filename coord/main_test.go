@@ -52,3 +52,16 @@ func start(t testing.TB, opts ...embedtest.Option) (*embedtest.Cluster, *clientv
 	cluster := embedtest.Start(t, opts...)
 	return cluster, cluster.Client(t)
 }
+
+// loseOneReply loses the answer to the next transaction. The client does not wait for it long.
+func loseOneReply(t testing.TB, cluster *embedtest.Cluster) {
+	t.Helper()
+	ctx, fault := limited(t), cluster.LoseReply("Txn", embedtest.Once())
+	healed := make(chan struct{})
+	go func() {
+		defer close(healed)
+		_ = fault.Wait(ctx)
+		fault.Heal()
+	}()
+	t.Cleanup(func() { <-healed })
+}

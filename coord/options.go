@@ -17,8 +17,11 @@ const (
 	longestName   = 512
 	longestFolder = 480 // so that what is added to it stays a valid namespace of etcdlock
 
-	aGroup = "a Group"
-	shards = "Shards"
+	aGroup   = "a Group"
+	shards   = "Shards"
+	aOnce    = "a Once"
+	aLatch   = "a Latch"
+	aBarrier = "a Barrier"
 )
 
 // Option changes a default of a constructor.
@@ -33,6 +36,7 @@ type options struct {
 	namespace string
 	weight    int
 	settle    time.Duration
+	expiry    time.Duration
 }
 
 // WithNamespace sets the prefix of names in etcd, as [etcdlock.WithNamespace] does. The default is "etcdlock". One that
@@ -58,6 +62,16 @@ func WithSettle(settle time.Duration) Option {
 		panic("coord: a negative settle time")
 	}
 	return special(shards, "WithSettle", func(o *options) { o.settle = settle })
+}
+
+// WithExpiry makes the mark of a [Once] go after that time, counted by etcd, so that the next [Once.Do] calls its function again.
+// It is rounded up to whole seconds, and never less than etcd's shortest lease, about 2 s. An election in the cluster makes it
+// last longer. It panics if expiry is not positive. Without it a mark stays until [Once.Reset].
+func WithExpiry(expiry time.Duration) Option {
+	if expiry <= 0 {
+		panic("coord: an expiry that is not positive")
+	}
+	return special(aOnce, "WithExpiry", func(o *options) { o.expiry = expiry })
 }
 
 // special is an option for one kind.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"hash/fnv"
 	"iter"
 	"slices"
@@ -14,9 +13,6 @@ import (
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
-
-// mostShards bounds what one read of all can be.
-const mostShards = 10_000
 
 // Shards are parts of some work, numbered from 0, each of which one member at a time does. All members have equal shares,
 // or by their weights ([WithWeight]). It is safe for concurrent use.
@@ -30,9 +26,7 @@ type Shards struct {
 // ([etcdlock.ErrInvalidName]). It panics if n is not between 1 and 10,000, or src is nil. Each shard costs its owner a
 // lock and a watch.
 func NewShards(src session.Source, name string, n int, opts ...Option) *Shards {
-	if n < 1 || n > mostShards {
-		panic(fmt.Sprintf("coord: the number of shards, %d, is not between 1 and %d", n, mostShards))
-	}
+	needCount("shards", n)
 	return &Shards{newCommon(shards, src, name, opts), n}
 }
 
@@ -153,7 +147,7 @@ func (s *Shards) viewOf(entries map[string][]fairqueue.Entry, id string) (v view
 			v.members = append(v.members, candidate{p.ID, d.Weight})
 			v.joined = append(v.joined, p.Token)
 		case p.ID == id:
-			return view{}, &CountError{ID: id, Count: d.Shards, Other: first, Declared: declared.Shards}
+			return view{}, &CountError{what: "shards", ID: id, Count: d.Shards, Other: first, Declared: declared.Shards}
 		}
 	}
 	v.owners, v.waiting = make([]owner, s.count), make([]map[string]bool, s.count)
