@@ -6,10 +6,11 @@ import (
 	"reflect"
 	"slices"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/within"
 	"github.com/etcdlock/locks/session"
 )
-
-type heldKey struct{}
 
 // held is a list of the holds that a context comes from, the latest first.
 type held struct {
@@ -17,10 +18,26 @@ type held struct {
 	outer *held
 }
 
+// Live implements [within.Holds].
+func (list *held) Live(client *clientv3.Client) iter.Seq2[string, int64] {
+	return func(yield func(string, int64) bool) {
+		for l := list; l != nil; l = l.outer {
+			if l.hold.Err() != nil || l.hold.ticket.Session().Client() != client {
+				continue
+			}
+			for _, g := range l.hold.Guards() {
+				if !yield(string(g.KeyBytes()), g.GetCompare().GetCreateRevision()) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // carry returns a context that comes from h as well.
 func carry(ctx context.Context, h *Hold) context.Context {
-	outer, _ := ctx.Value(heldKey{}).(*held)
-	return context.WithValue(ctx, heldKey{}, &held{h, outer})
+	outer, _ := ctx.Value(within.Key{}).(*held)
+	return context.WithValue(ctx, within.Key{}, &held{h, outer})
 }
 
 // within returns ctx as it is while h is held, and what ends that earlier.
@@ -36,7 +53,7 @@ func (h *Hold) within(ctx context.Context) (context.Context, context.CancelCause
 // holdsOf goes through the holds that ctx comes from, ended or not, of which matches accepts a cover.
 func holdsOf(ctx context.Context, matches func(*lock, cover) bool) iter.Seq[*Hold] {
 	return func(yield func(*Hold) bool) {
-		list, _ := ctx.Value(heldKey{}).(*held)
+		list, _ := ctx.Value(within.Key{}).(*held)
 		for ; list != nil; list = list.outer {
 			l := list.hold.lock
 			if slices.ContainsFunc(l.covers, func(c cover) bool { return matches(l, c) }) && !yield(list.hold) {
@@ -59,7 +76,7 @@ func sameSource(a, b session.Source) bool {
 
 // wouldUpgrade reports whether ctx comes from a reader's hold of what l is to take exclusively: l would wait for it.
 func (l *lock) wouldUpgrade(ctx context.Context) bool {
-	if ctx.Value(heldKey{}) == nil {
+	if ctx.Value(within.Key{}) == nil {
 		return false
 	}
 	for _, c := range l.covers {

@@ -2,6 +2,9 @@ package etcdlock_test
 
 import (
 	"context"
+	"fmt"
+	"path"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -68,4 +71,58 @@ func TestRequireHeldKnowsWhatItsContextComesFrom(t *testing.T) {
 	lose(t, client, s)
 	require.ErrorIs(t, etcdlock.RequireHeld(h.Context(), "orders"), etcdlock.ErrLost)
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+}
+
+func TestATicketNamesTheHoldsUnderWhichItIsAskedFor(t *testing.T) {
+	cluster, client := newCluster(t)
+	mine, theirs := cluster.Client(t), cluster.Client(t)
+	s := newSession(t, mine)
+	a := lock(t, etcdlock.NewMutex(s, "a\nb"))
+	two, err := etcdlock.NewMulti(s, etcdlock.NewMutex(s, "b"), etcdlock.NewMutex(s, "c")).Lock(a.Context())
+	require.NoError(t, err)
+	ended, err := etcdlock.NewMutex(s, "ended").Lock(two.Context())
+	require.NoError(t, err)
+	unlock(t, ended)
+
+	inner := etcdlock.NewRWMutex(s, "inner")
+	elsewhere := etcdlock.NewMutex(newSession(t, theirs), "elsewhere") // perhaps another etcd
+	for _, l := range []etcdlock.Locker{inner, inner.RLocker(), etcdlock.NewSemaphore(s, "permits", 2), etcdlock.NewMulti(s, etcdlock.NewMutex(s, "d"), etcdlock.NewMutex(s, "e")), elsewhere} {
+		h, err := l.Lock(context.WithoutCancel(ended.Context()))
+		require.NoError(t, err)
+		want := fmt.Sprintf("%d %s\n%d etcdlock/c/%s\n%d %s", two.Token(), two.Key(), two.Token(), path.Base(two.Key()), a.Token(), a.Key())
+		if l == elsewhere {
+			want = ""
+		}
+		q := inspect(t, client, strings.Split(h.Key(), "/")[1])
+		require.Equal(t, want, q.Places[0].Owner.Within)
+		require.False(t, q.Places[0].Owner.Choice)
+		unlock(t, h)
+	}
+
+	all, _, err := etcdlock.NewStriped(s, "parts", 3).AnyN(within(t), 3)
+	require.NoError(t, err)
+	waiting, stop := context.WithCancel(a.Context())
+	refused := make(chan error)
+	go func() {
+		_, _, err := etcdlock.NewStriped(s, "parts", 3).Any(waiting)
+		refused <- err
+	}()
+	choices := 0
+	require.Eventually(t, func() bool {
+		for q, err := range etcdlock.InspectAll(within(t), client) {
+			require.NoError(t, err)
+			for _, p := range q.Places {
+				require.Equal(t, !p.Holding, p.Owner.Choice)
+				if p.Owner.Choice {
+					require.Equal(t, fmt.Sprintf("%d %s", a.Token(), a.Key()), p.Owner.Within)
+					choices++
+				}
+			}
+		}
+		return choices > 0
+	}, patience, waitABit)
+	require.Equal(t, 3, choices)
+	stop()
+	require.ErrorIs(t, <-refused, context.Canceled)
+	unlockAll(t, all, two, a)
 }

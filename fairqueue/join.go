@@ -93,7 +93,7 @@ func JoinAny(ctx context.Context, source session.Source, n int, places ...Place)
 		t, err := withSession(ctx, source, func(s *session.Session) (*Ticket, error) {
 			parts := make([]*part, joined)
 			for i, index := range some {
-				parts[i] = places[index].newPart(s, index)
+				parts[i] = places[index].newPart(ctx, s, index, n < joined)
 			}
 			t := newTicket(parts...)
 			t.want = n
@@ -135,8 +135,13 @@ func refused(source session.Source, err error, places []Place, n int) error {
 	return failed(source, fmt.Sprintf("%d of %d queues", n, len(places)), err, prefixes...)
 }
 
-func (p Place) newPart(s *session.Session, index int) *part {
-	part := p.Queue.newPart(s, p.Mode, p.value, p.number)
+// newPart is for a ticket that needs all its places, or has a choice.
+func (p Place) newPart(ctx context.Context, s *session.Session, index int, choice bool) *part {
+	value := p.value
+	if p.Mode != Candidate {
+		value = p.Queue.value(ctx, s, choice)
+	}
+	part := p.Queue.newPart(s, p.Mode, value, p.number)
 	part.place = index
 	return part
 }

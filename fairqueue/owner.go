@@ -2,11 +2,15 @@ package fairqueue
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/etcdlock/locks/internal/within"
+	"github.com/etcdlock/locks/session"
 )
 
 // Owner describes the holder of a ticket, for people. Nothing but its Mark decides anything. It is stored
@@ -18,6 +22,13 @@ type Owner struct {
 	Program string    `json:"program,omitempty"`
 	Label   string    `json:"label,omitempty"`
 	Since   time.Time `json:"since,omitzero"` // when it joined, by the owner's clock
+
+	// Within has keys of the holds that the context of the call came from, 8 at most: lines of a create revision, a space and
+	// a key. As long as such a key exists with that revision, its holder waits for this ticket.
+	Within string `json:"within,omitempty"`
+
+	// Choice says that the ticket is in several queues of which it does not need all.
+	Choice bool `json:"choice,omitempty"`
 }
 
 func thisProcess(label string) Owner {
@@ -37,12 +48,18 @@ func cut(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit], "")
 }
 
-// valueAt returns the value of a ticket that joins now.
+// value returns the value of a ticket that joins now.
+func (q *Queue) value(ctx context.Context, s *session.Session, choice bool) string {
+	o := q.owner
+	o.Within, o.Choice = within.Live(ctx, s.Client()), choice
+	return o.valueAt(time.Now())
+}
+
 func (o Owner) valueAt(now time.Time) string {
 	o.Since = now.UTC().Truncate(time.Millisecond)
 	b, err := json.Marshal(o)
 	if err != nil {
-		panic("fairqueue: " + err.Error()) // strings, a number and a time
+		panic("fairqueue: " + err.Error()) // strings, numbers and a time
 	}
 	return string(b)
 }

@@ -100,7 +100,7 @@ func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, siz
 			return nil, err
 		}
 	}
-	p, strategy := q.newPart(s, permit, "", weight), &permits{weight: weight, size: size}
+	p, strategy := q.newPart(s, permit, q.value(ctx, s, false), weight), &permits{weight: weight, size: size}
 	p.strategy = strategy
 	parts := []*part{p}
 	keysOf(parts).Claim()

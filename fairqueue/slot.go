@@ -62,7 +62,7 @@ func (p *part) trySlot(ctx context.Context) (slot *part, number int, err error) 
 		return nil, 0, ErrBusy // that of a lost permit is still being removed
 	}
 	q := p.queue.in(space(prefix + strconv.Itoa(number) + "/"))
-	slot = q.newPart(p.session, Exclusive, "", 0)
+	slot = q.newPart(p.session, Exclusive, q.value(ctx, p.session, false), 0)
 	if err := enqueue(ctx, []*part{slot}); err != nil {
 		return nil, 0, err
 	}

@@ -156,11 +156,8 @@ type state struct {
 	marked  bool  // as an owner, or tried to
 }
 
-// newPart returns a part whose key is still to be created. The number is a weight or a priority.
+// newPart returns a part whose key is still to be created, with that value. The number is a weight or a priority.
 func (q *Queue) newPart(s *session.Session, m Mode, value string, number int64) *part {
-	if m != Candidate {
-		value = q.owner.valueAt(time.Now())
-	}
 	name := func(n int) string { return q.space.key(m, s.Lease(), n, number) }
 	key := keys.New(s, keys.Folder{Prefix: string(q.space), Epochs: q.epochs, Name: name}, value)
 	return &part{queue: q, session: s, mode: m, strategy: m.strategy(), key: key}

@@ -27,7 +27,7 @@ func try(ctx context.Context, s *session.Session, places []Place, n int) (*Ticke
 		}
 		parts := make([]*part, n)
 		for i, index := range free[:n] {
-			parts[i] = places[index].newPart(s, index)
+			parts[i] = places[index].newPart(ctx, s, index, false)
 		}
 		if err = enqueue(ctx, parts); err == nil {
 			err = grantedOrLeave(ctx, parts)
