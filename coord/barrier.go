@@ -150,7 +150,7 @@ func (b *Barrier) next(entries []fairqueue.Entry, ends []int64, place *etcdlock.
 	}
 	if first := entries[0]; first.Owner.Label != b.label() {
 		declared, _ := strconv.Atoi(first.Owner.Label)
-		return 0, &CountError{what: "parties", ID: place.Key(), Count: b.parties, Other: first.Key, Declared: declared}
+		return 0, &CountError{What: "parties", ID: place.Key(), Count: b.parties, Other: first.Key, Declared: declared}
 	}
 	// Those with another number get an error.
 	entries = slices.DeleteFunc(entries, func(e fairqueue.Entry) bool { return e.Owner.Label != b.label() })

@@ -19,16 +19,15 @@ var (
 // CountError says that members of the same [Shards], or users of the same [Latch] or [Barrier], have declared different
 // numbers. The one that came last gets it. To change the number, stop all members first, or reset the latch.
 type CountError struct {
+	What     string // is counted: "shards", "arrivals" or "parties"
 	ID       string // of the member, arrival or party that gets the error; empty for a call that has none
 	Count    int    // that it has declared
 	Other    string // id of the one that was there before
 	Declared int    // by that one
-
-	what string // is counted
 }
 
 func (e *CountError) Error() string {
-	return fmt.Sprintf("coord: %q has declared %d %s, but %q, which was there before, %d", brief(e.ID), e.Count, e.what, brief(e.Other), e.Declared)
+	return fmt.Sprintf("coord: %q has declared %d %s, but %q, which was there before, %d", brief(e.ID), e.Count, e.What, brief(e.Other), e.Declared)
 }
 
 // PanicError is what [Shards.Run] panics with if a work has panicked.

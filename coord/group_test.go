@@ -340,7 +340,7 @@ func TestMistakesPanicWithWords(t *testing.T) {
 		"Shards needs a session source":  func() { coord.NewShards(none, "x", 1) },
 		"nil option":                     func() { coord.NewGroup(sessions, "x", nil) },
 		"nil context":                    func() { _ = coord.NewGroup(sessions, "x").Keep(nil, "a", "") }, //nolint:staticcheck // the mistake
-		"made with their constructors":   func() { _, _ = nothing.Members(context.Background()) },
+		"made with its constructor":      func() { _, _ = nothing.Members(context.Background()) },
 		"the number of shards, 0,":       func() { coord.NewShards(sessions, "x", 0) },
 		"the number of shards, -1,":      func() { coord.NewShards(sessions, "x", -1) },
 		"the number of shards, 10001,":   func() { coord.NewShards(sessions, "x", 10001) },

@@ -79,7 +79,7 @@ func (l *Latch) check(id string, declaration *mvccpb.KeyValue) error {
 	case err != nil:
 		return fmt.Errorf("coord: key %q has another value than that of a latch", declaration.Key)
 	case declared != l.count:
-		return &CountError{what: "arrivals", ID: id, Count: l.count, Other: other, Declared: declared}
+		return &CountError{What: "arrivals", ID: id, Count: l.count, Other: other, Declared: declared}
 	}
 	return nil
 }

@@ -147,7 +147,7 @@ func (s *Shards) viewOf(entries map[string][]fairqueue.Entry, id string) (v view
 			v.members = append(v.members, candidate{p.ID, d.Weight})
 			v.joined = append(v.joined, p.Token)
 		case p.ID == id:
-			return view{}, &CountError{what: "shards", ID: id, Count: d.Shards, Other: first, Declared: declared.Shards}
+			return view{}, &CountError{What: "shards", ID: id, Count: d.Shards, Other: first, Declared: declared.Shards}
 		}
 	}
 	v.owners, v.waiting = make([]owner, s.count), make([]map[string]bool, s.count)

@@ -254,7 +254,7 @@ func TestAnotherNumberOfShardsIsRefused(t *testing.T) {
 	<-b.over
 	count := (*coord.CountError)(nil)
 	require.ErrorAs(t, b.err, &count)
-	require.Equal(t, coord.CountError{ID: "b", Count: 5, Other: "a", Declared: 4}, *count)
+	require.Equal(t, coord.CountError{What: "shards", ID: "b", Count: 5, Other: "a", Declared: 4}, *count)
 	require.ErrorContains(t, b.err, `run "x": coord: "b" has declared 5 shards, but "a", which was there before, 4`)
 	awaitShares(t, client, 4, map[string]int{"a": 4})
 	require.ErrorIs(t, a.end(), errStop)
