@@ -264,6 +264,8 @@ func TestThePageSaysThatEtcdIsAway(t *testing.T) {
 	link.Heal()
 	all.hides("Etcd does not answer")
 	one.hides("Etcd does not answer")
+	one.hides("cannot be read")
+	require.Contains(t, one.html(), "waits 1")
 	remove(t, cluster.Client(t), "orders")
 	all.shows("Nobody holds a lock here")
 	one.shows("It is free")

@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// freshFor is how old an inspection may be. One that has taken long serves for ten times as long.
+	// freshFor is how old an inspection may be. One that has taken long serves for ten times as long, but not for longer
+	// than staleAt.
 	freshFor = time.Second
+	staleAt  = 15 * time.Second
 	// inspectionLimit bounds an inspection. Leases that have not been read by then have no TTL.
 	inspectionLimit = 4 * time.Second
 	// forgetAfter is when an inspection that nobody looks at is dropped.
@@ -85,7 +87,10 @@ func (i *inspection) fresh(lock *Lock) bool {
 	if i.lock != lock {
 		enough = between
 	}
-	return age < max(enough, 10*i.ended.Sub(i.begun))
+	if i.err == nil {
+		enough = max(enough, min(10*i.ended.Sub(i.begun), staleAt))
+	}
+	return age < enough
 }
 
 // run inspects at the prefix, which may be one that no name leads to.
