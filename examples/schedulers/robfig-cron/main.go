@@ -2,7 +2,7 @@
 //
 //	go -C examples/schedulers run ./robfig-cron
 //
-// starts three processes with a job every second. One is killed while it runs the job; the others go on after the TTL.
+// starts three processes with a job every second, and different clocks. One is killed while it runs the job; the others go on after the TTL.
 //
 // The part to copy is jobs.go. Example cron shows why a lock alone is not enough, and how ticks can be caught up with.
 package main
@@ -23,6 +23,7 @@ import (
 
 const (
 	ttl          = 2 * time.Second
+	behind       = 100 * time.Millisecond // the clock of each replica that of the one before
 	apart        = 500 * time.Millisecond
 	closeTimeout = 3 * time.Second
 	ticks        = 3 // before and after the crash
@@ -32,7 +33,20 @@ var program = stage.Program{Name: "robfig-cron", Story: story, Roles: map[string
 
 func main() { program.Main() }
 
-type config struct{ Name string }
+type config struct {
+	Name   string
+	Behind time.Duration // its clock
+}
+
+// late runs jobs as a process does whose clock is behind.
+func late(behind time.Duration) cron.Option {
+	return cron.WithChain(func(job cron.Job) cron.Job {
+		return cron.FuncJob(func() {
+			time.Sleep(behind)
+			job.Run()
+		})
+	})
+}
 
 func replica(ctx context.Context, e *stage.Etcd) (err error) {
 	var c config
@@ -45,7 +59,7 @@ func replica(ctx context.Context, e *stage.Etcd) (err error) {
 		defer cancel()
 		err = errors.Join(err, sessions.Close(bounded))
 	}()
-	schedule := cron.New()
+	schedule := cron.New(late(c.Behind))
 	_, err = addJob(schedule, "@every 1s", sessions, "report", apart,
 		func(err error) { e.Printf("%s failed: %v\n", c.Name, err) },
 		func(context.Context, *etcdlock.Hold) error {
@@ -68,7 +82,7 @@ func story(ctx context.Context, e *stage.Etcd) error {
 	ended := make(chan struct{})
 	for i := range 3 {
 		name := fmt.Sprintf("replica-%d", i+1)
-		p, err := e.Start(ctx, name, "replica", config{name})
+		p, err := e.Start(ctx, name, "replica", config{name, time.Duration(i) * behind})
 		if err != nil {
 			return err
 		}
