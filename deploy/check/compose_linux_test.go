@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -40,7 +39,7 @@ func TestComposeFileIsValid(t *testing.T) {
 	require.Equal(t, 3, *p.Services["controller"].Deploy.Replicas)
 	dockerfile, err := stages()
 	require.NoError(t, err)
-	for _, name := range []string{"controller", "etcdlock"} {
+	for _, name := range []string{"controller", "shop", "etcdlock"} {
 		build := p.Services[name].Build
 		require.Contains(t, dockerfile, build.Target)
 		context, err := filepath.Abs(root)
@@ -71,50 +70,77 @@ func TestPrometheusOfTheComposeFileScrapesItsServices(t *testing.T) {
 	var config struct {
 		ScrapeConfigs []struct {
 			StaticConfigs []struct{ Targets []string } `json:"static_configs"`
+			DNS           []struct {
+				Names []string
+				Port  int
+			} `json:"dns_sd_configs"`
 		} `json:"scrape_configs"`
 	}
 	require.NoError(t, yaml.Unmarshal(text, &config))
-	var hosts []string
+	var targets []string
 	for _, c := range config.ScrapeConfigs {
-		for _, target := range c.StaticConfigs[0].Targets {
-			host, port, err := net.SplitHostPort(target)
-			require.NoError(t, err)
-			require.Contains(t, p.Services, host)
-			if host == "exporter" {
-				require.Contains(t, p.Services[host].Command, ":"+port)
-			}
-			hosts = append(hosts, host)
+		for _, static := range c.StaticConfigs {
+			targets = append(targets, static.Targets...)
+		}
+		for _, dns := range c.DNS {
+			targets = append(targets, fmt.Sprintf("%s:%d", dns.Names[0], dns.Port))
 		}
 	}
-	require.ElementsMatch(t, []string{"etcd-1", "etcd-2", "etcd-3", "exporter"}, hosts)
+	require.ElementsMatch(t, []string{"etcd-1:2379", "etcd-2:2379", "etcd-3:2379", "exporter:9479", "shop:8080"}, targets)
+	for _, target := range targets {
+		host, port, err := net.SplitHostPort(target)
+		require.NoError(t, err)
+		require.Contains(t, p.Services, host)
+		if !strings.HasPrefix(host, "etcd-") {
+			require.Contains(t, p.Services[host].Command, ":"+port)
+		}
+	}
 }
 
-func TestExporterOfTheComposeFileShowsTheElection(t *testing.T) {
+func TestExporterOfTheComposeFileShowsLocks(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
-	_, err := c.Client(t).Put(within(t), "controller/locks/controller/1f", "me")
+	_, err := c.Client(t).Put(within(t), "etcdlock/orders/1f", "me")
 	require.NoError(t, err)
-	argv := []string{theTool(t)} // the image's entrypoint
-	for _, arg := range project(t).Services["exporter"].Command {
-		if arg == ":9479" {
-			arg = "127.0.0.1:0"
+	serves(t, c, theTool(t), "exporter", ":9479", `etcdlock_queue_holders{lock_name="orders"} 1`)
+}
+
+func TestShopOfTheComposeFileIsWatched(t *testing.T) {
+	t.Parallel()
+	binary, err := buildImage("build-shop", "shop")
+	require.NoError(t, err)
+	serves(t, embedtest.Start(t), binary, "shop", ":8080", `etcdlock_election_leading{lock_name="leader"} 1`)
+}
+
+// serves runs a service of the compose file at another port until its metrics have a line, and then ends it.
+func serves(t *testing.T, c *embedtest.Cluster, binary, service, port, line string) {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := free.Addr().String()
+	require.NoError(t, free.Close())
+	argv := []string{binary} // the image's entrypoint
+	for _, arg := range project(t).Services[service].Command {
+		switch {
+		case arg == port:
+			arg = address
+		case strings.HasPrefix(arg, "etcd-1:2379,"):
+			arg = strings.Join(c.Endpoints(), ",")
 		}
 		argv = append(argv, arg)
 	}
-	e := run(t, []string{endpoints(c.Endpoints())}, argv...)
-	url := regexp.MustCompile(`http://\S+/metrics`)
-	eventually(t, "an address", func() bool { return url.MatchString(e.out.String()) })
-	eventually(t, "a leader", func() bool {
-		answer, err := http.Get(url.FindString(e.out.String()))
+	p := run(t, []string{endpoints(c.Endpoints())}, argv...)
+	eventually(t, line, func() bool {
+		answer, err := http.Get("http://" + address + "/metrics")
 		if err != nil {
 			return false
 		}
-		defer answer.Body.Close()
+		defer func() { _ = answer.Body.Close() }()
 		text, err := io.ReadAll(answer.Body)
-		return err == nil && strings.Contains(string(text), `etcdlock_queue_holders{lock_name="controller"} 1`)
+		return err == nil && strings.Contains(string(text), "\n"+line+"\n")
 	})
-	e.terminate()
-	require.Zero(t, e.code())
+	p.terminate()
+	require.Zero(t, p.code())
 }
 
 func TestMembersOfTheComposeFileFitTogether(t *testing.T) {

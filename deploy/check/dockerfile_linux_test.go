@@ -56,7 +56,7 @@ func buildImage(stage, binary string) (string, error) {
 func TestImageHasWhatItsStagesBuild(t *testing.T) {
 	all, err := stages()
 	require.NoError(t, err)
-	for _, image := range []string{"controller", "etcdlock"} {
+	for _, image := range []string{"controller", "shop", "etcdlock"} {
 		require.Equal(t, []string{"FROM", "scratch AS " + image}, all[image][0])
 		for _, i := range all[image] {
 			if i[0] != "COPY" {
