@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +108,34 @@ func TestShardsGoByWeight(t *testing.T) {
 	awaitShares(t, client, 16, map[string]int{"heavy": 12, "light": 4})
 }
 
+func TestMemberThatComesAndGoesWithinTheSettleTimeMovesNothing(t *testing.T) {
+	t.Parallel()
+	_, client := start(t)
+	slow := shardsOf(4, coord.WithSettle(2*time.Second))
+	var told atomic.Int32
+	run(t, client, slow, "a", func(ctx context.Context, _ *etcdlock.Hold, _ int) error {
+		<-ctx.Done()
+		if errors.Is(context.Cause(ctx), coord.ErrReassigned) {
+			told.Add(1)
+		}
+		return nil
+	})
+	awaitShares(t, client, 4, map[string]int{"a": 4})
+	b := run(t, client, slow, "b", func(context.Context, *etcdlock.Hold, int) error {
+		t.Error("b has a shard")
+		return nil
+	})
+	require.Eventually(t, func() bool {
+		answer, err := client.Get(limited(t), "etcdlock/x!/shards/members/b/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		return err == nil && answer.Count == 1
+	}, patience, time.Millisecond)
+	<-time.After(300 * time.Millisecond) // it stays for a while
+	require.ErrorIs(t, b.end(), errStop)
+	run(t, client, slow, "c", obey)
+	awaitShares(t, client, 4, map[string]int{"a": 2, "c": 2})
+	require.EqualValues(t, 2, told.Load())
+}
+
 func TestFewerShardsThanMembers(t *testing.T) {
 	_, client := start(t)
 	a := run(t, client, shardsOf(1), "a", obey)
@@ -132,6 +161,8 @@ func TestShardIsReleasedWhenItsWorkHasReturned(t *testing.T) {
 		return ctx.Err()
 	})
 	awaitShares(t, client, 2, map[string]int{"a": 2})
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free)
 	tokens := make(chan etcdlock.Token, 1)
 	run(t, client, shardsOf(2), "b", func(ctx context.Context, h *etcdlock.Hold, shard int) error {
 		before, _ := began.Load(shard)
@@ -143,7 +174,7 @@ func TestShardIsReleasedWhenItsWorkHasReturned(t *testing.T) {
 	line, err := client.Get(limited(t), fmt.Sprintf("etcdlock/x!/shards/%d/", shard), clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.Len(t, line.Kvs, 2, "the next owner is in line when the work is told to stop")
-	close(release)
+	free()
 	require.Equal(t, max(line.Kvs[0].CreateRevision, line.Kvs[1].CreateRevision), int64(<-tokens))
 	awaitShares(t, client, 2, map[string]int{"a": 1, "b": 1})
 }
