@@ -158,6 +158,7 @@ func FuzzAssignment(f *testing.F) {
 }
 
 func TestAssignmentIsBalancedAndMovesNoMoreThanNeeded(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		weights, held := make([]byte, random.IntN(9)), make([]byte, random.IntN(65))

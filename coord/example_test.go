@@ -65,16 +65,15 @@ func ExampleGroup_Observe() {
 
 	for peers, err := range workers.Observe(context.Background()) {
 		check(err)
-		fmt.Println(len(peers))
 		if len(peers) == 1 {
+			fmt.Println(peers[0].ID, "is at", peers[0].Value)
 			break
 		}
 	}
 	leave()
 	fmt.Println(<-kept)
 	// Output:
-	// 0
-	// 1
+	// host-1 is at 10.0.0.1:8080
 	// keep "workers": context canceled
 }
 

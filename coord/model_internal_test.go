@@ -135,6 +135,7 @@ func (f *fleet) total() (n int) {
 
 // A member may act on what it saw before others have acted.
 func TestMembersComeToRestBalancedWithTheFewestMoves(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(25) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		f := newFleet(1 + random.IntN(64))
@@ -199,6 +200,7 @@ func rolling(members, shards int, surge bool) (moves []int) {
 }
 
 func TestRollingRestartMovesAShardTwice(t *testing.T) {
+	t.Parallel()
 	all, thrice := 0, 0
 	for members := 2; members <= 20; members++ {
 		for _, shards := range []int{16, 60, 64, 120, 512} {
