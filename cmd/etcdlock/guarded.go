@@ -45,7 +45,7 @@ func (r *lockFlags) run(ctx context.Context, c *connection, name string, argv []
 	if err != nil {
 		return err
 	}
-	hold, err := r.acquire(ctx, a, c, src, name)
+	hold, err := r.acquire(underSurrounding(ctx, src.above), a, c, src, name)
 	if err != nil {
 		return err
 	}

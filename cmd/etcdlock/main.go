@@ -50,7 +50,7 @@ the call; 126 and 127 if the command cannot be executed or found; 125 for anythi
 	c := newConnection(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.readEnvironment(os.LookupEnv) }
 	root.SetFlagErrorFunc(unclear)
-	root.AddCommand(newRun(c), newPut(c), newHeld(c), newElect(c), newLs(c), newTop(c), newWeb(c), newExporter(c), newInspect(c), newRelease(c), newDoctor(c), newVersion(), newMan())
+	root.AddCommand(newRun(c), newPut(c), newHeld(c), newElect(c), newLs(c), newTop(c), newWeb(c), newExporter(c), newInspect(c), newRelease(c), newDoctor(c), newWaitGraph(c), newDeadlocks(c), newVersion(), newMan())
 	completeNames(root, c)
 	refuseUnknownTopics(root)
 	return root

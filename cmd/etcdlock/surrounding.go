@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/url"
 	"os"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
+	holds "github.com/etcdlock/locks/internal/within"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -92,6 +94,27 @@ func environment(h *etcdlock.Hold, lease clientv3.LeaseID, above []surrounding, 
 		return slices.Contains(variables, name)
 	})
 	return append(theirs, ours...), nil
+}
+
+// around are the locks above, as those that a context comes from.
+type around []surrounding
+
+// Live implements [holds.Holds]. The innermost comes first.
+func (a around) Live(*clientv3.Client) iter.Seq2[string, int64] {
+	return func(yield func(string, int64) bool) {
+		for _, s := range slices.Backward(a) {
+			for key, revision := range s.Keys {
+				if !yield(key, revision) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// underSurrounding returns ctx for a call that asks for a lock under those above, so that its ticket tells of them.
+func underSurrounding(ctx context.Context, above []surrounding) context.Context {
+	return context.WithValue(ctx, holds.Key{}, around(above))
 }
 
 // queues returns where the queues of names are in etcd.
