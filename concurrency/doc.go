@@ -10,7 +10,8 @@
 // # What a program gains
 //
 //  1. Two Mutex values of one session exclude each other, and so do two goroutines that share a Locker. With etcd's
-//     package both get in.
+//     package both get in. The same holds for two Election values of one session: the second waits, where with etcd's
+//     package it overwrites the value of the first.
 //  2. Done of a session closes before the server can expire the lease, also if nothing comes back from etcd any more
 //     (a black hole). With etcd's package it closes late, or not at all.
 //  3. Unlock and Resign remove a key only if it is the caller's: the key and its create revision are compared.
@@ -28,8 +29,8 @@
 // If the context of a call ends, the call returns the context's error as it is, never a gRPC status. Errors of etcd are
 // those of package rpctypes.
 //
-// Header has only the revision: one at which the lock was held. It rises from owner to owner, also between programs of
-// both packages, so it is a fencing token.
+// Header of a Mutex has only the revision: one at which the lock was held. It rises from owner to owner, also between programs of
+// both packages, so it is a fencing token. Header of an Election has that of the leader's key, also after Proclaim.
 //
 // If the context of [WithContext] ends, the lease is left to expire, as with etcd's package.
 //

@@ -114,11 +114,7 @@ func (e *Election) Leader(ctx context.Context) (*clientv3.GetResponse, error) {
 		case err != nil:
 			return nil, translate(ctx, err)
 		}
-		var answer *clientv3.GetResponse
-		err = session.Retry(ctx, func(ctx context.Context) (err error) {
-			answer, err = e.session.Client().Get(ctx, leader.Key)
-			return err
-		})
+		answer, err := e.read(ctx, leader)
 		if err != nil {
 			return nil, translate(ctx, err)
 		}
@@ -128,9 +124,19 @@ func (e *Election) Leader(ctx context.Context) (*clientv3.GetResponse, error) {
 	}
 }
 
+// read returns what is stored at the leader's key.
+func (e *Election) read(ctx context.Context, leader etcdlock.Leader) (answer *clientv3.GetResponse, err error) {
+	err = session.Retry(ctx, func(ctx context.Context) (err error) {
+		answer, err = e.session.Client().Get(ctx, leader.Key)
+		return err
+	})
+	return answer, err
+}
+
 // Observe reports the present leader and then every change of leader or value, in order, until ctx ends. Then the channel
-// is closed, as it is if etcd refuses the read. Vacancies are left out. A response has the key, the value and the
-// create revision of the leader, which is its header's revision, too.
+// is closed, as it is if etcd refuses the read. Vacancies are left out. It makes one read for each change. The header has
+// the revision of that read. A leader that has changed again by then is reported with its value, key and create revision
+// only: Version and ModRevision are 0.
 func (e *Election) Observe(ctx context.Context) <-chan *clientv3.GetResponse {
 	leaders := make(chan *clientv3.GetResponse)
 	go func() {
@@ -142,8 +148,12 @@ func (e *Election) Observe(ctx context.Context) <-chan *clientv3.GetResponse {
 			if leader.Vacant() {
 				continue
 			}
+			read, err := e.read(ctx, leader)
+			if err != nil {
+				return
+			}
 			select {
-			case leaders <- responseOf(leader):
+			case leaders <- responseOf(leader, read):
 			case <-ctx.Done():
 				return
 			}
@@ -152,11 +162,16 @@ func (e *Election) Observe(ctx context.Context) <-chan *clientv3.GetResponse {
 	return leaders
 }
 
-func responseOf(leader etcdlock.Leader) *clientv3.GetResponse {
+// responseOf is what was read later, or the leader as it was before if that has changed.
+func responseOf(leader etcdlock.Leader, read *clientv3.GetResponse) *clientv3.GetResponse {
+	token := int64(leader.Token)
+	if len(read.Kvs) > 0 && read.Kvs[0].CreateRevision == token && string(read.Kvs[0].Value) == leader.Value {
+		return read
+	}
 	return &clientv3.GetResponse{
-		Header: &etcdserverpb.ResponseHeader{Revision: int64(leader.Token)},
+		Header: read.Header,
 		Kvs: []*mvccpb.KeyValue{{
-			Key: []byte(leader.Key), Value: []byte(leader.Value), CreateRevision: int64(leader.Token),
+			Key: []byte(leader.Key), Value: []byte(leader.Value), CreateRevision: token,
 		}},
 		Count: 1,
 	}

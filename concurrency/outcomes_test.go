@@ -12,8 +12,9 @@ import (
 	"github.com/etcdlock/locks/embedtest"
 )
 
-// outcomes are calls, and what comes of them in both packages. Where etcd's package does something else, it is in
-// theirs, and the doc of the package tells of it.
+// outcomes are calls, and what comes of them in both packages. Where etcd's package does something else, it is in theirs,
+// and the documentation of the package says so. They include what the tests of etcd's package call, in etcd's
+// tests/integration, but for WithLease and ResumeElection, which are left out.
 var outcomes = []struct {
 	name   string
 	call   func(s stand) string
@@ -165,6 +166,62 @@ var outcomes = []struct {
 		}
 		return told(err) + text
 	}, "nil one two three", ""},
+	{"campaign twice on one session", func(s stand) string {
+		ss := s.session()
+		first, second := s.newElection(ss, "e"), s.newElection(ss, "e")
+		return told(first.Campaign(s.ctx, "x"), second.Campaign(briefly(s), "y")) + " " + s.leader(first)
+	}, "nil DeadlineExceeded x", "nil nil y"},
+	{"campaign on a prefix of a key", func(s stand) string {
+		_, err := s.client.Put(s.ctx, "testa", "value")
+		return told(err, s.newElection(s.session(), "test").Campaign(s.ctx, "x"))
+	}, "nil nil", ""},
+	{"observe after a compaction", func(s stand) string {
+		e := s.newElection(s.session(), "e")
+		err := e.Campaign(s.ctx, "x")
+		put, failed := s.client.Put(s.ctx, "other", "value")
+		_, compacted := s.client.Compact(s.ctx, put.Header.Revision)
+		return told(err, failed, compacted) + " " + string(within(s, "the leader", e.Observe(s.ctx)).Kvs[0].Value)
+	}, "nil nil nil x", ""},
+	{"versions of the leader's key", func(s stand) string {
+		e := s.newElection(s.session(), "e")
+		err := e.Campaign(s.ctx, "x")
+		leaders := e.Observe(s.ctx)
+		var text string
+		var last int64
+		for _, next := range []string{"y", "z", ""} {
+			answer := within(s, "the leader", leaders)
+			kv := answer.Kvs[0]
+			text += fmt.Sprint(" ", string(kv.Value), kv.Version, kv.ModRevision > last, answer.Header.Revision >= kv.ModRevision)
+			last = kv.ModRevision
+			if next != "" {
+				require.NoError(s, e.Proclaim(s.ctx, next))
+			}
+		}
+		return told(err) + text
+	}, "nil x1 true true y2 true true z3 true true", ""},
+	{"a session of a given TTL", func(s stand) string {
+		ss, err := s.newSession(s.client.Ctx(), s.client, 90)
+		require.NoError(s, err)
+		lease, failed := s.client.TimeToLive(s.ctx, ss.Lease())
+		return told(err, failed, ss.Close()) + fmt.Sprint(" ", lease.GrantedTTL)
+	}, "nil nil nil 90", ""},
+	{"the next in line goes before the holder", func(s stand) string {
+		leaving := s.session()
+		holder, next, last := s.newMutex(s.session(), "a"), s.newMutex(leaving, "a"), s.newMutex(s.session(), "a")
+		err := holder.Lock(s.ctx)
+		left := s.start(func() error { return next.Lock(s.ctx) })
+		waiting := s.start(func() error { return last.Lock(s.ctx) })
+		text := told(err, leaving.Close()) + fmt.Sprint(" ", s.settled(2), len(waiting))
+		err = holder.Unlock(s.ctx)
+		return text + " " + told(err, within(s, "the lock", waiting), within(s, "the end of the wait", left))
+	}, "nil nil 2 0 nil nil ErrSessionExpired", ""},
+	{"the leader's session is closed", func(s stand) string {
+		ss := s.session()
+		leader, next := s.newElection(ss, "e"), s.newElection(s.session(), "e")
+		err := leader.Campaign(s.ctx, "x")
+		campaign := s.start(func() error { return next.Campaign(s.ctx, "y") })
+		return told(err, ss.Close(), within(s, "the campaign", campaign)) + " " + s.leader(leader)
+	}, "nil nil nil y", ""},
 }
 
 func TestBothPackagesDoTheSame(t *testing.T) {
