@@ -124,6 +124,23 @@ func TestAnElectionOfBothPackagesHasOneLeader(t *testing.T) {
 	require.Equal(t, "ours again", there.leader(b))
 }
 
+// A user needs the permission to read and write the prefix, and no other.
+func TestUsersOfAPrefixCampaignAndLock(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t, embedtest.WithAuth("secret", embedtest.User{
+		Name: "user", Password: "123", Grants: []embedtest.Grant{embedtest.ReadWrite("/foo/")},
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for name, k := range map[string]kit{"here": ours, "etcd": etcds} {
+		s := stand{kit: k, T: t, cluster: cluster, client: cluster.ClientAs(t, "user"), ctx: ctx}
+		e, m := s.newElection(s.session(), "/foo/e"), s.newMutex(s.session(), "/foo/m")
+		require.Equal(t, "nil nil nil nil", told(e.Campaign(ctx, "x"), m.Lock(ctx), m.Unlock(ctx), e.Resign(ctx)), name)
+		refused := s.newMutex(s.session(), "/bar").Lock(ctx)
+		require.Equal(t, "[etcdserver: permission denied]", told(refused), name)
+	}
+}
+
 // A session whose requests vanish ends before the server can expire its lease.
 func TestASessionInABlackHoleEndsBeforeItsKeysAreGone(t *testing.T) {
 	t.Parallel()
