@@ -20,20 +20,20 @@ const module = "github.com/etcdlock/locks"
 
 // layers maps a package to the project's packages that it may import.
 var layers = map[string][]string{
-	"internal/request":  nil,
-	"internal/coalesce": {"internal/request"},
-	"internal/link":     {"internal/request", "internal/coalesce"},
-	"internal/follow":   {"internal/request", "internal/coalesce", "internal/link"},
-	"internal/within":   nil,
-	"session":           {"internal/request", "internal/coalesce", "internal/link"},
-	"internal/keys":     {"internal/request", "internal/coalesce", "internal/link", "session"},
-	"fairqueue":         {"internal/request", "internal/coalesce", "internal/link", "internal/follow", "internal/keys", "internal/within", "session"},
-	"etcdlock":          {"internal/request", "internal/coalesce", "internal/link", "internal/follow", "internal/within", "session", "fairqueue"},
-	"concurrency":       {"session", "etcdlock"},
-	"coord":             {"internal/request", "internal/follow", "session", "fairqueue", "etcdlock"},
-	"sqlfence":          {"etcdlock"},
-	"status":            {"internal/request", "session", "etcdlock"},
-	"internal/metric":   {"session", "etcdlock"},
+	"internal/request":         nil,
+	"internal/coalesce":        {"internal/request"},
+	"internal/link":            {"internal/request", "internal/coalesce"},
+	"internal/follow":          {"internal/request", "internal/coalesce", "internal/link"},
+	"internal/within":          nil,
+	"session":                  {"internal/request", "internal/coalesce", "internal/link"},
+	"internal/keys":            {"internal/request", "internal/coalesce", "internal/link", "session"},
+	"fairqueue":                {"internal/request", "internal/coalesce", "internal/link", "internal/follow", "internal/keys", "internal/within", "session"},
+	"etcdlock":                 {"internal/request", "internal/coalesce", "internal/link", "internal/follow", "internal/within", "session", "fairqueue"},
+	"concurrency":              {"session", "etcdlock"},
+	"coord":                    {"internal/request", "internal/follow", "session", "fairqueue", "etcdlock"},
+	"sqlfence":                 {"etcdlock"},
+	"status":                   {"internal/request", "session", "etcdlock"},
+	"adapters/internal/metric": {"session", "etcdlock"},
 }
 
 // allowed is what the layers may import besides the standard library: whatever

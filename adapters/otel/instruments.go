@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	shared "github.com/etcdlock/locks/adapters/internal/metric"
 	"github.com/etcdlock/locks/etcdlock"
-	shared "github.com/etcdlock/locks/internal/metric"
 	"github.com/etcdlock/locks/session"
 )
 

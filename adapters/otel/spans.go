@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	shared "github.com/etcdlock/locks/adapters/internal/metric"
 	"github.com/etcdlock/locks/etcdlock"
-	shared "github.com/etcdlock/locks/internal/metric"
 )
 
 // spans makes spans of what is over.

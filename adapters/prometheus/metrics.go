@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/etcdlock/locks/adapters/internal/metric"
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/internal/metric"
 	"github.com/etcdlock/locks/session"
 )
 

@@ -14,8 +14,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/goleak"
 
+	"github.com/etcdlock/locks/adapters/internal/metric"
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/internal/metric"
 	"github.com/etcdlock/locks/session"
 )
 
