@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// openings is how many of the last openings are remembered, for parties that learn of theirs late.
-	openings = 64
+	// openings bounds how many openings are remembered for a party that learns of its own late.
+	openings = 1000
 
 	// tidyTimeout bounds the removal of what the last party would leave.
 	tidyTimeout = time.Second
@@ -88,7 +88,9 @@ func (b *Barrier) stand(ctx context.Context, place *etcdlock.Hold) (generation i
 	case ctx.Err() == nil && standing.Err() != nil:
 		return 0, context.Cause(standing)
 	case err == nil:
-		return 0, context.Cause(ctx)
+		return 0, request.Ended(ctx, nil)
+	case request.CheckClient(client) != nil: // before the session has noticed
+		return 0, fmt.Errorf("%w: %w", etcdlock.ErrLost, err)
 	}
 	return 0, b.explain(client, err)
 }
@@ -128,11 +130,16 @@ func (b *Barrier) open(ctx context.Context, client *clientv3.Client, place *etcd
 			return err
 		}
 		entries, _ := fairqueue.Parse(b.places()[:len(b.places())-1], answer.Responses[0].GetResponseRange().Kvs)
-		next, err := b.next(entries, ends, place)
+		if !slices.ContainsFunc(entries, func(e fairqueue.Entry) bool { return e.Revision == int64(place.Token()) }) {
+			return nil // the session learns that the place is lost
+		}
+		next, err := b.next(slices.Clone(entries), ends, place)
 		if err != nil || next == 0 {
 			return err
 		}
-		if err := b.write(ctx, client, before, append(ends, next)); err != nil {
+		// An opening before the first place concerns no party any more.
+		ends = slices.DeleteFunc(ends, func(end int64) bool { return end < entries[0].Revision })
+		if err := b.write(ctx, client, place, before, append(ends, next)); err != nil {
 			return err
 		}
 	}
@@ -160,8 +167,8 @@ func (b *Barrier) next(entries []fairqueue.Entry, ends []int64, place *etcdlock.
 	return entries[b.parties-1].Revision, nil
 }
 
-// write replaces the openings unless somebody else has.
-func (b *Barrier) write(ctx context.Context, client *clientv3.Client, before *mvccpb.KeyValue, ends []int64) error {
+// write replaces the openings unless another party has, or the place is lost. A late attempt of a party that has left writes nothing.
+func (b *Barrier) write(ctx context.Context, client *clientv3.Client, place *etcdlock.Hold, before *mvccpb.KeyValue, ends []int64) error {
 	ends = ends[max(0, len(ends)-openings):]
 	text, err := json.Marshal(ends)
 	if err != nil {
@@ -169,7 +176,7 @@ func (b *Barrier) write(ctx context.Context, client *clientv3.Client, before *mv
 	}
 	unchanged := clientv3.Compare(clientv3.ModRevision(b.opened()), "=", before.GetModRevision())
 	return session.Retry(ctx, func(ctx context.Context) error {
-		_, err := client.Txn(ctx).If(unchanged).Then(clientv3.OpPut(b.opened(), string(text))).Commit()
+		_, err := client.Txn(ctx).If(unchanged, place.Guard()).Then(clientv3.OpPut(b.opened(), string(text))).Commit()
 		return err
 	})
 }
