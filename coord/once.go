@@ -70,10 +70,12 @@ func (o *Once) Do(ctx context.Context, fn func(ctx context.Context, h *etcdlock.
 		return mark.text(), o.failed("do", err)
 	}
 	line := &onceLine{once: o}
+	var done bool     // there is a mark, so a later loss of the lock does not matter
 	var failure error // fn's
 	err = etcdlock.Do(ctx, line, func(ctx context.Context, h *etcdlock.Hold) error {
-		if mark, err = o.read(ctx); err != nil || mark != nil {
-			value = mark.text()
+		mark, err := o.read(ctx)
+		if err != nil || mark != nil {
+			value, done = mark.text(), mark != nil
 			return err
 		}
 		var outcome Outcome
@@ -81,15 +83,18 @@ func (o *Once) Do(ctx context.Context, fn func(ctx context.Context, h *etcdlock.
 			return failure
 		}
 		value, err = o.finish(ctx, h, outcome)
+		done = err == nil
 		return err
 	})
 	switch {
-	case line.mark != nil:
-		return line.mark.text(), nil
+	case done:
+		return value, nil
 	case failure != nil:
 		return "", err
+	case line.mark != nil:
+		return line.mark.text(), nil
 	}
-	return value, o.failed("do", err)
+	return "", o.failed("do", err)
 }
 
 // finish makes the mark of an outcome.
@@ -122,9 +127,11 @@ func (o *Once) mark(ctx context.Context, h *etcdlock.Hold, outcome Outcome) erro
 	}
 	value := onceMark{h.Token(), outcome.Value}.String()
 	writes := append(slices.Clip(outcome.Writes), clientv3.OpPut(o.key(), value, options...))
-	return session.Retry(ctx, func(ctx context.Context) error {
+	unknown := false // whether an attempt has taken effect
+	err = session.Retry(ctx, func(ctx context.Context) error {
 		absent := clientv3.Compare(clientv3.CreateRevision(o.key()), "=", 0)
 		response, err := h.Txn(ctx).If(absent).Then(writes...).Else(clientv3.OpGet(o.key())).Commit()
+		unknown = unknown || errors.Is(err, etcdlock.ErrOutcomeUnknown)
 		if err != nil || response.Succeeded {
 			return err
 		}
@@ -134,6 +141,10 @@ func (o *Once) mark(ctx context.Context, h *etcdlock.Hold, outcome Outcome) erro
 		}
 		return nil
 	})
+	if err != nil && unknown && !errors.Is(err, etcdlock.ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %w", etcdlock.ErrOutcomeUnknown, err)
+	}
+	return err
 }
 
 var errForeignMark = errors.New("coord: the mark was made by a program that does not have the lock")
@@ -161,8 +172,7 @@ func (o *Once) Done(ctx context.Context) (value string, done bool, err error) {
 }
 
 // Reset removes the mark, so that the next [Once.Do] calls its function again. It waits in line for the lock, so it waits for a
-// function that is being called, too: a lock, a read, and a transaction if there is a mark. The errors are those of
-// [Once.Do].
+// function that is being called, too: a lock, a transaction and an unlock. The errors are those of [Once.Do].
 func (o *Once) Reset(ctx context.Context) error {
 	if err := o.ready(ctx); err != nil {
 		return o.failed("reset", err)
@@ -201,24 +211,29 @@ func (o *Once) read(ctx context.Context) (mark *onceMark, err error) {
 // onceLine is the lock of a Once for one call of Do, which need not wait for it if somebody makes the mark.
 type onceLine struct {
 	once *Once
-	mark *onceMark // was made before the lock was free
+	mark *onceMark // was made before this call had the lock
 }
 
 // Lock implements [etcdlock.Locker].
 func (l *onceLine) Lock(ctx context.Context) (*etcdlock.Hold, error) {
 	waiting, stop := context.WithCancel(ctx)
 	var following sync.WaitGroup
-	defer func() {
+	finish := func() {
 		stop()
 		following.Wait()
-	}()
-	return l.once.lock(func(etcdlock.Waiting) {
+	}
+	defer finish() // also if a hook panics
+	h, err := l.once.lock(func(etcdlock.Waiting) {
 		following.Go(func() {
 			if l.await(waiting); l.mark != nil {
 				stop()
 			}
 		})
 	}).Lock(waiting)
+	if finish(); err == nil {
+		l.mark = nil // it is read again under the lock, since it may have expired
+	}
+	return h, err
 }
 
 // TryLock implements [etcdlock.Locker].
