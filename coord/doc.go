@@ -57,8 +57,9 @@
 //
 // Of all:
 //
-//  15. When the last member has left, or the last party has gone on, and its session is closed, no key is left in etcd. The mark of a Once stays until it
-//     expires or is reset, and so do the arrivals of a Latch.
+//  15. When the last member has left, or the last party has gone on, and its session is closed, no key is left in etcd. The
+//     mark of a Once stays until it expires or is reset, and so do the arrivals of a Latch. If the last party of a Barrier
+//     crashes or loses etcd as it goes, its openings stay until the next parties go.
 //
 // # Not guaranteed
 //
