@@ -54,6 +54,8 @@ func TestEventsHaveOnlyWhatHasChanged(t *testing.T) {
 	}
 	events := serve(t, client).events("")
 	events.shows("lock-99")
+	id := events.order[51]
+	require.Contains(t, events.rows[id], "lock-51")
 	remove(t, client, "lock-50")
 	put(t, client, "lock-51", entry{program: "q", host: "h"})
 	events.until("lock-50 is gone and lock-51 waited for", func(html string) bool {
@@ -61,7 +63,8 @@ func TestEventsHaveOnlyWhatHasChanged(t *testing.T) {
 		return !strings.Contains(html, "lock-50<") && strings.Contains(html, "waiting")
 	})
 	require.Len(t, events.order, 99)
-	require.Contains(t, events.rows[events.order[0]], "lock-51", "a lock that is waited for comes first")
+	require.Equal(t, id, events.order[0], "a lock that is waited for comes first, in the same row")
+	require.Contains(t, events.rows[id], "lock-51")
 }
 
 // gate is a response whose viewer takes an event when it is told to.

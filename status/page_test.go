@@ -35,6 +35,8 @@ func TestLocksThatNeedAttentionComeFirst(t *testing.T) {
 	election := etcdlock.NewElection(sessions, "g")
 	_, err := election.Campaign(within(t), "leader of g")
 	require.NoError(t, err)
+	_, err = client.Put(within(t), "etcdlock/g/l99-0", "a candidate that stands by")
+	require.NoError(t, err)
 
 	s := serve(t, client, status.WithTitle("Locks of the shop"))
 	page := s.body("/")
@@ -220,7 +222,7 @@ func TestOnlyLocksBelowTheRootAreShown(t *testing.T) {
 func TestThePageSaysThatEtcdRefuses(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
-	client := cluster.Client(t)
+	client, link := cluster.Link(t)
 	put(t, client, "orders", entry{program: "p", host: "h"})
 	fault := cluster.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
 	s := serve(t, client)
@@ -236,6 +238,13 @@ func TestThePageSaysThatEtcdRefuses(t *testing.T) {
 	events.shows(">orders<")
 	events.hides("permission denied")
 	s.body("/api/")
+
+	fault = cluster.Refuse("Watch", rpctypes.ErrGRPCPermissionDenied)
+	link.Cut() // another watch has to be made
+	link.Heal()
+	events.shows("permission denied")
+	fault.Heal()
+	events.hides("permission denied") // although no lock changes
 
 	require.Contains(t, serve(t, client, status.WithNamespace("\xfe")).body("/"), "Etcd cannot be read", "a mistake in the options")
 }
