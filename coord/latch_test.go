@@ -2,7 +2,6 @@ package coord_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -119,7 +118,7 @@ func TestWaitsEndIfEtcdRefusesOrTheClientIsClosed(t *testing.T) {
 	for range 2 {
 		err := <-ended
 		require.Error(t, err)
-		require.False(t, errors.Is(err, context.DeadlineExceeded), err)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		var e *etcdlock.Error
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, "x", e.Name)
