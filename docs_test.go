@@ -194,7 +194,10 @@ type source struct {
 }
 
 // core are the directories whose names documents use.
-var core = []string{"session", "internal", "fairqueue", "etcdlock", "status", "coord", "embedtest", "examples", "bench", "adapters"}
+var core = []string{
+	"session", "internal", "fairqueue", "etcdlock", "concurrency", "status", "coord", "sqlfence", "embedtest", "examples", "bench",
+	"adapters",
+}
 
 func parseCore(t *testing.T) *source {
 	t.Helper()
