@@ -59,7 +59,7 @@ func start(ctx context.Context, endpoints, address string) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close() //nolint:errcheck // the process ends
+	defer client.Close()
 	host, err := os.Hostname()
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func start(ctx context.Context, endpoints, address string) error {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(listener) }()
-	defer server.Close() //nolint:errcheck // the process ends
+	defer server.Close()
 	return serve(ctx, client, host, registry)
 }
 
@@ -131,12 +131,12 @@ func show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer cluster.Close() //nolint:errcheck // the process ends
+	defer cluster.Close()
 	client, err := cluster.NewClient()
 	if err != nil {
 		return err
 	}
-	defer client.Close() //nolint:errcheck // the process ends
+	defer client.Close()
 	limited, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	registry := prometheus.NewRegistry()
