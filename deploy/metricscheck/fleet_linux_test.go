@@ -59,6 +59,24 @@ type instance struct {
 	link   *embedtest.Link
 	keeper *session.Keeper
 	hooks  etcdlock.Option
+	prometheus.Gatherer
+}
+
+// changes returns how often a session of the instance has changed to a state.
+func (i *instance) changes(t *testing.T, state string) int {
+	t.Helper()
+	families, err := i.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "etcdlock_session_changes_total" && l.GetName() == "state" && l.GetValue() == state {
+					return int(m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	return 0
 }
 
 // fleet is all that Prometheus scrapes.
@@ -79,8 +97,9 @@ type maker func(t testing.TB, names ...string) (adapter, prometheus.Gatherer)
 func (f *fleet) add(t *testing.T, c *embedtest.Cluster, job string, of maker, opts ...session.Option) *instance {
 	t.Helper()
 	a, gatherer := of(t, "orders", "leader")
-	i := &instance{hooks: etcdlock.WithHooks(a.Hooks())}
+	i := &instance{hooks: etcdlock.WithHooks(a.Hooks()), Gatherer: gatherer}
 	i.client, i.link = c.Link(t)
+	opts = append([]session.Option{session.WithTTL(time.Minute)}, opts...) // which outlasts a busy machine
 	i.keeper = session.Keep(i.client, append(a.SessionOptions(), opts...)...)
 	a.Watch(i.keeper)
 	t.Cleanup(func() {

@@ -18,7 +18,7 @@ import (
 
 const (
 	// patience bounds what must happen at some time. Nothing is measured by it.
-	patience = time.Minute
+	patience = 2 * time.Minute
 
 	// pause is between looks for what gives no signal.
 	pause = 50 * time.Millisecond
