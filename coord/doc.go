@@ -53,7 +53,7 @@
 //  13. [Barrier.Await] returns nil only if at some revision since its call as many parties as declared stood at the barrier, the
 //     caller among them, and no party of an earlier opening. They go on in the order in which they came.
 //  14. If enough parties stand there and etcd answers them, they go on. A party that has died, given up or lost its
-//     session does not stand there.
+//     session does not stand there; one that cannot reach etcd just then stands there until its lease expires.
 //
 // Of all:
 //

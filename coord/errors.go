@@ -47,15 +47,20 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// failed wraps err unless it is nil. An error of a lock that the caller knows nothing of loses its operation and name.
+// failed wraps err unless it is nil.
 func failed(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
+	return &etcdlock.Error{Op: op, Name: name, Err: bare(err)}
+}
+
+// bare takes the operation and the name from an error of a lock that the caller knows nothing of.
+func bare(err error) error {
 	if inner, ok := err.(*etcdlock.Error); ok { //nolint:errorlint // what it wraps stays
-		err = inner.Err
+		return inner.Err
 	}
-	return &etcdlock.Error{Op: op, Name: name, Err: err}
+	return err
 }
 
 const briefLength = 128

@@ -133,7 +133,7 @@ func (o *Once) mark(ctx context.Context, h *etcdlock.Hold, outcome Outcome) erro
 		response, err := h.Txn(ctx).If(absent).Then(writes...).Else(clientv3.OpGet(o.key())).Commit()
 		unknown = unknown || errors.Is(err, etcdlock.ErrOutcomeUnknown)
 		if err != nil || response.Succeeded {
-			return err
+			return bare(err)
 		}
 		// The lock keeps other callers out, so an earlier attempt has made it.
 		if kvs := response.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || string(kvs[0].Value) != value {
