@@ -10,9 +10,17 @@
 //     shards have moved than balance needs.
 //   - When all members have left, no key and no goroutine is left.
 //
+// Processes that crash, are replaced, and lose links and replies call Once, Latch and Barrier. By the history:
+//
+//   - The function of a Once has run only under its lock and without a mark. Each mark was made with its writes, once. Every
+//     value that was returned is that of a mark of the time of the call.
+//   - An arrival at a Latch was written once, and no call of Wait returned before the last.
+//   - At each opening of a Barrier as many parties as needed stood there. Each of them has gone on with it, or has failed.
+//   - All calls return when the links are healthy.
+//
 // How long shards were without a work is reported by the cause.
 //
-//	go test ./coord/proof                            # half a minute, fixed seeds
+//	go test ./coord/proof                            # under a minute, fixed seeds
 //	go test ./coord/proof -chaos=30m -timeout=0 -v   # random seeds, printed
 //	go test ./coord/proof -run Storms -seed=42 -v    # one of them again
 package proof

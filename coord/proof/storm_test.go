@@ -9,21 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestStorms(t *testing.T) {
+func TestStorms(t *testing.T) { eachSeed(t, storm) }
+
+// eachSeed runs raise with the seeds that the flags choose.
+func eachSeed(t *testing.T, raise func(t *testing.T, seed uint64)) {
 	switch {
 	case *seed != 0:
-		storm(t, *seed)
+		raise(t, *seed)
 	case *chaos == 0:
 		for _, seed := range []uint64{1, 2, 3} {
 			t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 				t.Parallel()
-				storm(t, seed)
+				raise(t, seed)
 			})
 		}
 	default:
 		for end := time.Now().Add(*chaos); time.Now().Before(end) && !t.Failed(); {
 			seed := rand.Uint64N(1<<32) + 4
-			t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { storm(t, seed) })
+			t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { raise(t, seed) })
 		}
 	}
 }

@@ -1,0 +1,191 @@
+package proof_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/coord"
+)
+
+// awaitCall is a call of Await.
+type awaitCall struct {
+	since, until int64 // revisions before and after the call
+	generation   int64 // 0: it has failed
+	at           time.Time
+}
+
+// barrierRun is what the parties of one barrier do and see.
+type barrierRun struct {
+	*crowd
+	parties int
+	over    chan struct{} // no further calls
+	mu      sync.Mutex
+	calls   []awaitCall
+}
+
+// The calls of one generation overlap. At some revision so many as are needed stood there, and each of them has gone on, or has
+// failed at that time. No party is stuck when enough stand there.
+func TestBarrierInStorms(t *testing.T) { eachSeed(t, stormBarrier) }
+
+func stormBarrier(t *testing.T, seed uint64) {
+	r := &barrierRun{crowd: newCrowd(t, seed), over: make(chan struct{})}
+	r.parties = 2 + r.random.IntN(4)
+	r.behave = func(p *caller) {
+		var calling sync.WaitGroup
+		for range 3 {
+			calling.Go(func() {
+				for p.ctx.Err() == nil && !ended(r.over) {
+					r.await(p, p.ctx, 4*time.Second)
+				}
+			})
+		}
+		calling.Wait()
+	}
+	r.storm()
+	close(r.over)
+
+	// Those that still wait go on with parties without faults.
+	ctx, stop := context.WithCancel(t.Context())
+	quiet := &caller{ctx: ctx, sessions: keepQuiet(t, r.client)}
+	var helping sync.WaitGroup
+	for range r.parties {
+		helping.Go(func() {
+			for ctx.Err() == nil {
+				r.await(quiet, ctx, patience)
+			}
+		})
+	}
+	returned := atomic.Bool{}
+	go func() {
+		r.running.Wait()
+		returned.Store(true)
+	}()
+	require.Eventually(t, returned.Load, patience, 10*time.Millisecond, "a party is stuck")
+	stop()
+	helping.Wait()
+	r.requireClean(quiet)
+	generations, complete := r.check(r.finish())
+	t.Logf("%d parties, %d calls, %d generations, %d of which went on whole", r.parties, len(r.calls), generations, complete)
+	require.NotZero(t, complete)
+}
+
+func ended(over <-chan struct{}) bool {
+	select {
+	case <-over:
+		return true
+	default:
+		return false
+	}
+}
+
+// await calls Await, and notes the call.
+func (r *barrierRun) await(p *caller, ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	call := awaitCall{since: r.revision()}
+	generation, err := coord.NewBarrier(p.sessions, "x", r.parties).Await(ctx)
+	call.until, call.at = r.revision(), time.Now()
+	if err == nil {
+		call.generation = generation
+		if generation == 0 {
+			r.t.Error("a generation of 0")
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, call)
+}
+
+// requireClean waits until no place is left. After one more party, and with its session, nothing is.
+func (r *barrierRun) requireClean(quiet *caller) {
+	r.t.Helper()
+	left := func(prefix string) (keys []string) {
+		answer, err := r.client.Get(context.Background(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		require.NoError(r.t, err)
+		for _, kv := range answer.Kvs {
+			keys = append(keys, string(kv.Key))
+		}
+		return keys
+	}
+	deadline := time.Now().Add(patience)
+	for len(left("etcdlock/x!/barrier/line/")) > 0 && time.Now().Before(deadline) {
+		pause(r.t.Context(), 20*time.Millisecond)
+	}
+	for len(left("etcdlock/x!/barrier/open")) > 0 && time.Now().Before(deadline) {
+		r.await(quiet, r.t.Context(), 100*time.Millisecond)
+	}
+	require.NoError(r.t, quiet.sessions.Close(r.t.Context()))
+	for len(left("etcdlock/x!/")) > 0 && time.Now().Before(deadline) {
+		pause(r.t.Context(), 20*time.Millisecond)
+	}
+	require.Empty(r.t, left("etcdlock/x!/"))
+}
+
+// check goes through the history.
+func (r *barrierRun) check(history []*clientv3.Event) (generations, complete int) {
+	returned := map[int64][]awaitCall{}
+	for _, call := range r.calls {
+		if call.generation > 0 {
+			returned[call.generation] = append(returned[call.generation], call)
+		}
+	}
+	const openings = "etcdlock/x!/barrier/open"
+	s, last, opened := newLine("etcdlock/x!/barrier/line/"), int64(0), map[int64]bool{}
+	var before []*line // the states since the last opening
+	for _, events := range byRevision(history) {
+		for _, e := range events {
+			if string(e.Kv.Key) != openings || e.Type != clientv3.EventTypePut {
+				continue
+			}
+			var ends []int64
+			require.NoError(r.t, json.Unmarshal(e.Kv.Value, &ends))
+			end := ends[len(ends)-1]
+			require.Greater(r.t, end, last, "an opening at %d goes back", e.Kv.ModRevision)
+			enough := false
+			for _, state := range before {
+				places := state.between(last, end)
+				enough = enough || len(places) == r.parties && places[len(places)-1] == end
+			}
+			require.True(r.t, enough, "the opening at %d was not for %d parties that stood there", e.Kv.ModRevision, r.parties)
+			r.checkGeneration(returned[end], end, e.Kv.ModRevision)
+			if len(returned[end]) == r.parties {
+				complete++
+			}
+			opened[end], last, before = true, end, nil
+			generations++
+		}
+		s.apply(events)
+		before = append(before, s.copy())
+	}
+	for generation := range returned {
+		require.True(r.t, opened[generation], "generation %d was never opened", generation)
+	}
+	return generations, complete
+}
+
+// checkGeneration checks the calls of an opening that was written at a revision.
+func (r *barrierRun) checkGeneration(calls []awaitCall, generation, written int64) {
+	require.LessOrEqual(r.t, len(calls), r.parties, "too many parties have gone on with %d", generation)
+	for _, call := range calls {
+		require.Less(r.t, call.since, generation, "a party came after the last of its opening")
+		require.GreaterOrEqual(r.t, call.until, written, "a party went on before the opening")
+	}
+	if len(calls) == 0 {
+		return
+	}
+	// The place of a party that has failed stays there until its lease expires, if the party cannot reach etcd.
+	failed := 0
+	for _, call := range r.calls {
+		if call.generation == 0 && call.since < generation && calls[0].at.Sub(call.at) < 2*crowdTTL {
+			failed++
+		}
+	}
+	require.GreaterOrEqual(r.t, len(calls)+failed, r.parties, "parties of %d went on with another opening", generation)
+}

@@ -1,0 +1,159 @@
+package proof_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/coord"
+	"github.com/etcdlock/locks/etcdlock"
+)
+
+// onceCall is a call of Do that has returned a value.
+type onceCall struct {
+	since int64 // revision before the call
+	value string
+}
+
+// onceRun is what callers of one Once do and see.
+type onceRun struct {
+	*crowd
+	over   chan struct{} // no further calls
+	calls  atomic.Int64  // of the function
+	mu     sync.Mutex
+	last   *etcdlock.Hold
+	values []onceCall
+	faults []string
+}
+
+// The function runs at one caller at a time, and not while there is a mark; each mark comes with its writes; every value
+// that is returned is that of a mark; and all callers return.
+func TestOnceInStorms(t *testing.T) { eachSeed(t, stormOnce) }
+
+func stormOnce(t *testing.T, seed uint64) {
+	r := &onceRun{crowd: newCrowd(t, seed), over: make(chan struct{})}
+	r.behave = func(p *caller) {
+		var calling sync.WaitGroup
+		for range 3 {
+			calling.Go(func() { r.call(p) })
+		}
+		calling.Wait()
+	}
+	var resetting sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	resetter := coord.NewOnce(keepQuiet(t, r.client), "x")
+	resetting.Go(func() {
+		for ctx.Err() == nil {
+			pause(ctx, 100*time.Millisecond)
+			_ = resetter.Reset(ctx)
+		}
+	})
+	r.storm()
+	close(r.over)
+	stop()
+	resetting.Wait()
+	history := r.finish()
+
+	require.Empty(t, strings.Join(r.faults, "\n"))
+	marks, runs := checkOnce(t, history, r.values)
+	require.NotZero(t, marks)
+	t.Logf("%d calls of the function, %d guarded writes by it, %d marks, %d values returned", r.calls.Load(), runs, marks, len(r.values))
+	_, err := coord.NewOnce(keepQuiet(t, r.client), "x").Do(t.Context(), r.work)
+	require.NoError(t, err)
+}
+
+// call calls Do again and again.
+func (r *onceRun) call(p *caller) {
+	o := coord.NewOnce(p.sessions, "x")
+	for p.ctx.Err() == nil {
+		select {
+		case <-r.over:
+			return
+		default:
+		}
+		since := r.revision()
+		value, err := o.Do(p.ctx, r.work)
+		if err == nil {
+			r.mu.Lock()
+			r.values = append(r.values, onceCall{since, value})
+			r.mu.Unlock()
+		}
+		pause(p.ctx, 50*time.Millisecond)
+	}
+}
+
+// work is the function.
+func (r *onceRun) work(ctx context.Context, h *etcdlock.Hold) (coord.Outcome, error) {
+	r.mu.Lock()
+	if r.last != nil && r.last.Err() == nil && h.Err() == nil && r.last.Token() != h.Token() {
+		select {
+		case <-r.last.Context().Done():
+		default:
+			r.faults = append(r.faults, fmt.Sprintf("the functions of tokens %d and %d run at a time", r.last.Token(), h.Token()))
+		}
+	}
+	r.last = h
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.last == h {
+			r.last = nil
+		}
+	}()
+	token := strconv.FormatInt(int64(h.Token()), 10)
+	for range 2 {
+		_, _ = h.Txn(ctx).Then(clientv3.OpPut("run", token)).Commit()
+		pause(ctx, 30*time.Millisecond)
+	}
+	value := fmt.Sprint(token, "-", r.calls.Add(1))
+	return coord.Outcome{Value: value, Writes: []clientv3.Op{clientv3.OpPut("written", value)}}, nil
+}
+
+// checkOnce goes through the history of a Once.
+func checkOnce(t *testing.T, history []*clientv3.Event, values []onceCall) (marks, runs int) {
+	const line, mark = "etcdlock/x!/once/lock/", "etcdlock/x!/once/done"
+	s := newLine(line)
+	marked, made, gone := "", map[string]int64{}, map[string]int64{}
+	for _, events := range byRevision(history) {
+		var value, written string
+		for _, e := range events { // of the state before
+			revision, text := e.Kv.ModRevision, string(e.Kv.Value)
+			switch key := string(e.Kv.Key); {
+			case key == "run":
+				runs++
+				require.Equal(t, s.first(), text, "the function ran at %d without the lock", revision)
+				require.Empty(t, marked, "the function ran at %d although there was a mark", revision)
+			case key == "written":
+				written = text
+			case key == mark && e.Type == clientv3.EventTypePut:
+				var token string
+				token, value, _ = strings.Cut(text, " ")
+				require.Equal(t, s.first(), token, "the mark was made at %d without the lock", revision)
+				require.True(t, e.IsCreate(), "a mark was written over at %d", revision)
+				require.NotContains(t, made, value, "the outcome took effect again at %d", revision)
+				made[value], marked = revision, value
+				marks++
+			case key == mark:
+				gone[marked], marked = revision, ""
+			}
+		}
+		require.Equal(t, value, written, "a mark without its writes, or writes without their mark")
+		s.apply(events)
+	}
+	for _, call := range values {
+		require.Contains(t, made, call.value, "a value without a mark was returned")
+		if end, ok := gone[call.value]; ok {
+			require.Greater(t, end, call.since, "%q was returned, whose mark was gone before the call", call.value)
+		}
+	}
+	return marks, runs
+}
