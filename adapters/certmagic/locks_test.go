@@ -2,7 +2,6 @@ package certmagiclock_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -194,5 +193,5 @@ func TestALockFailsWhenTheKeeperIsClosed(t *testing.T) {
 	require.NoError(t, keeper.Close(ctx))
 	require.NoError(t, s.Unlock(ctx, name))
 	err := s.Lock(ctx, name)
-	require.True(t, errors.Is(err, etcdlock.ErrClosed), err)
+	require.ErrorIs(t, err, etcdlock.ErrClosed)
 }

@@ -39,11 +39,11 @@ func TestTheStorageAnswersAsCertmagicsOwn(t *testing.T) {
 		return strings.Join(parts, "/")
 	}
 	anything := func() string {
-		if dir := directory(); random.IntN(2) == 0 {
+		dir := directory()
+		if random.IntN(2) == 0 {
 			return dir
-		} else {
-			return strings.Trim(dir+"/"+[]string{"x.crt", "x.key", "a-b.json", "ä"}[random.IntN(4)], "/")
 		}
+		return strings.Trim(dir+"/"+[]string{"x.crt", "x.key", "a-b.json", "ä"}[random.IntN(4)], "/")
 	}
 	both := func(do func(s certmagic.Storage) string) string {
 		want, have := do(reference), do(ours)

@@ -103,7 +103,7 @@ func serve(ctx context.Context, address, form string, h http.Handler) error {
 	limited, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
 	err = server.Shutdown(limited)
-	_ = <-ended // http.ErrServerClosed
+	<-ended // http.ErrServerClosed
 	if errors.Is(err, context.DeadlineExceeded) {
 		return server.Close()
 	}

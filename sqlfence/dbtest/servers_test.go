@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -170,7 +169,7 @@ func once(ctx context.Context, db *sql.DB, level sql.IsolationLevel, f func(tx *
 		return err
 	}
 	if err := f(tx); err != nil {
-		return fmt.Errorf("%w (%v)", err, tx.Rollback())
+		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()
 }
