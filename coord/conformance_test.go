@@ -60,7 +60,7 @@ func requireWrapped(t *testing.T, err error, op string, wrapped error) {
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, op, e.Op)
 	require.Equal(t, "x", e.Name)
-	require.False(t, errors.As(e.Err, new(*etcdlock.Error)), "wrapped twice: %v", err)
+	require.NotErrorAs(t, e.Err, new(*etcdlock.Error), "wrapped twice: %v", err)
 }
 
 // blockOnce holds the lock of the Once named x, so that its calls wait.

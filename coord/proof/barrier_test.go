@@ -42,7 +42,7 @@ func stormBarrier(t *testing.T, seed uint64) {
 		for range 3 {
 			calling.Go(func() {
 				for p.ctx.Err() == nil && !ended(r.over) {
-					r.await(p, p.ctx, 4*time.Second)
+					r.await(p.ctx, p, 4*time.Second)
 				}
 			})
 		}
@@ -58,7 +58,7 @@ func stormBarrier(t *testing.T, seed uint64) {
 	for range r.parties {
 		helping.Go(func() {
 			for ctx.Err() == nil {
-				r.await(quiet, ctx, patience)
+				r.await(ctx, quiet, patience)
 			}
 		})
 	}
@@ -86,7 +86,7 @@ func ended(over <-chan struct{}) bool {
 }
 
 // await calls Await, and notes the call.
-func (r *barrierRun) await(p *caller, ctx context.Context, limit time.Duration) {
+func (r *barrierRun) await(ctx context.Context, p *caller, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	call := awaitCall{since: r.revision()}
@@ -119,7 +119,7 @@ func (r *barrierRun) requireClean(quiet *caller) {
 		pause(r.t.Context(), 20*time.Millisecond)
 	}
 	for len(left("etcdlock/x!/barrier/open")) > 0 && time.Now().Before(deadline) {
-		r.await(quiet, r.t.Context(), 100*time.Millisecond)
+		r.await(r.t.Context(), quiet, 100*time.Millisecond)
 	}
 	require.NoError(r.t, quiet.sessions.Close(r.t.Context()))
 	for len(left("etcdlock/x!/")) > 0 && time.Now().Before(deadline) {

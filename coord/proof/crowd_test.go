@@ -29,7 +29,6 @@ type crowd struct {
 	random  *rand.Rand
 	behave  func(p *caller) // what each process does; it returns when that is done, or the process crashes
 
-	mu      sync.Mutex
 	present []*caller
 	running sync.WaitGroup
 }
