@@ -42,6 +42,7 @@ var sampleImports = map[string]string{
 	"http":      "net/http",
 	"log":       "log",
 	"session":   module + "/session",
+	"sqlfence":  module + "/sqlfence",
 	"status":    module + "/status",
 	"strconv":   "strconv",
 	"sync":      "sync",
