@@ -178,25 +178,3 @@ func TestAMarkThatMayHaveBeenMadeIsAnUnknownOutcome(t *testing.T) {
 	require.True(t, done)
 	require.Equal(t, "made", value)
 }
-
-// The lock is lost right after the mark was made.
-func TestALossAfterTheMarkIsNoError(t *testing.T) {
-	_, client := start(t)
-	k := keep(t, client)
-	s, err := k.Session(limited(t))
-	require.NoError(t, err)
-	revoke := make(chan struct{})
-	ctx := limited(t)
-	value, err := coord.NewOnce(k, "x").Do(ctx, func(context.Context, *etcdlock.Hold) (coord.Outcome, error) {
-		watch := client.Watch(ctx, "etcdlock/x!/once/done")
-		go func() {
-			defer close(revoke)
-			<-watch
-			_, _ = client.Revoke(ctx, s.Lease())
-		}()
-		return coord.Outcome{Value: "made"}, nil
-	})
-	<-revoke
-	require.NoError(t, err)
-	require.Equal(t, "made", value)
-}
