@@ -3,6 +3,7 @@ package proof_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,7 +54,11 @@ func stormOnce(t *testing.T, seed uint64) {
 	resetting.Go(func() {
 		for ctx.Err() == nil {
 			pause(ctx, 100*time.Millisecond)
-			_ = resetter.Reset(ctx)
+			if rand.IntN(4) == 0 {
+				_ = resetter.Reset(ctx)
+			} else { // as if the mark had expired
+				_, _ = r.client.Delete(ctx, "etcdlock/x!/once/done")
+			}
 		}
 	})
 	r.storm()
