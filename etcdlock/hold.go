@@ -87,6 +87,11 @@ func (h *Hold) Err() error {
 func (h *Hold) Context() context.Context {
 	// Not with mu held: a loss that is noticed here is logged, and the reader of the log may ask the hold.
 	_ = h.Err()
+	return h.context()
+}
+
+// context is Context without a look at the clock, for what needs to know of the end only when it comes.
+func (h *Hold) context() context.Context {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ctx == nil {
@@ -102,9 +107,16 @@ func (h *Hold) Context() context.Context {
 
 // attach has the end of outer noticed at once. It requires mu.
 func (h *Hold) attach() {
-	if h.detach == nil {
-		h.detach = context.AfterFunc(h.outer.Context(), func() { _ = h.Err() })
+	if h.detach != nil {
+		return
 	}
+	var outer context.Context
+	if base, ok := h.outer.(*Hold); ok {
+		outer = base.context()
+	} else {
+		outer = h.outer.Context()
+	}
+	h.detach = context.AfterFunc(outer, func() { _ = h.Err() })
 }
 
 // end ends the hold, and returns the reason. The first one counts.
@@ -223,7 +235,6 @@ func (h *Hold) discard() {
 // onLoss calls f, in a goroutine of its own, if h ends otherwise than by Unlock. It makes no context, which would cost
 // every hold of a lock with hooks.
 func (h *Hold) onLoss(f func(error)) {
-	_ = h.Err() // not with mu held, as in Context
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
