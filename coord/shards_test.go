@@ -309,8 +309,9 @@ func TestSameIDIsRefused(t *testing.T) {
 func TestLossOfASessionEndsWorksAndNotRun(t *testing.T) {
 	t.Parallel()
 	_, client := start(t)
-	causes := make(chan error, 8)
+	begun, causes := make(chan struct{}, 8), make(chan error, 8)
 	r := run(t, client, shardsOf(2), "a", func(ctx context.Context, h *etcdlock.Hold, _ int) error {
+		begun <- struct{}{}
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		_, err := h.Txn(ctx).Commit()
@@ -318,6 +319,8 @@ func TestLossOfASessionEndsWorksAndNotRun(t *testing.T) {
 	})
 	for range 2 {
 		awaitShares(t, client, 2, map[string]int{"a": 2})
+		<-begun // a shard is taken before its work begins
+		<-begun
 		s, err := r.sessions.Session(limited(t))
 		require.NoError(t, err)
 		_, err = client.Revoke(limited(t), s.Lease())
