@@ -18,8 +18,8 @@ const (
 	// firstRest follows a stream that was of no use. Later ones are followed by longer rests.
 	firstRest = time.Minute
 
-	// roomTimeout bounds the check that a connection has room for other streams.
-	roomTimeout = time.Second
+	// answerTimeout bounds the wait for the first answer on a stream, and on two others the first time.
+	answerTimeout = time.Second
 
 	// pendingLimit keeps the messages on a stream so few that gRPC takes each without waiting for the network.
 	pendingLimit = 1000
@@ -40,7 +40,7 @@ type renewals struct {
 
 	drop     context.CancelFunc // ends the stream; nil if there is no goroutine
 	done     chan struct{}      // closed when the goroutine has ended
-	stream   renewalStream      // nil until it is open
+	stream   renewalStream      // nil until it has answered
 	answered bool               // by the stream
 	roomy    bool               // the connection has room for other streams
 
@@ -148,46 +148,43 @@ func (r *renewals) run(ctx context.Context, c *clientv3.Client, done chan struct
 	r.ended(err)
 }
 
-// open opens a stream. It may take a connection's last place, so the first time it is
-// kept only if there is room for two other streams: one for watches, one for requests.
+// open opens a stream that has answered. Until then gRPC may open it anew by itself, as when a server that is being
+// stopped has refused it. That waits for a connection, and so would a message. A stream that does not answer soon is
+// dropped. What is asked needs no permission and does nothing.
+//
+// A stream may take a connection's last place, so the first time it is kept only if there is room for two other streams:
+// one for watches, one for requests. They are asked first, so all three have been open at a time.
 func (r *renewals) open(ctx context.Context, c *clientv3.Client) (renewalStream, error) {
 	stream, err := openStream(ctx, c)
-	if err == nil && !r.roomy {
-		err = r.checkRoom(ctx, c, stream)
-		r.roomy = err == nil
+	if err != nil {
+		return nil, err
 	}
-	return stream, err
-}
-
-func openStream(ctx context.Context, c *clientv3.Client) (renewalStream, error) {
-	return etcdserverpb.NewLeaseClient(c.ActiveConnection()).LeaseKeepAlive(ctx, grpc.WaitForReady(true))
-}
-
-// checkRoom opens two streams beside the given one, and asks on each, on the last one first: so all
-// three have been open at a time. It drops the given stream if that takes long. What it asks needs no permission and
-// does nothing.
-func (r *renewals) checkRoom(ctx context.Context, c *clientv3.Client, stream renewalStream) error {
-	late := time.AfterFunc(roomTimeout, r.drop)
+	late := time.AfterFunc(answerTimeout, r.drop)
 	defer late.Stop()
 	ctx, cancel := context.WithCancel(ctx) // ends the other streams
 	defer cancel()
 	streams := []renewalStream{stream}
-	for range 2 {
+	for !r.roomy && len(streams) < 3 {
 		another, err := openStream(ctx, c)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		streams = append(streams, another)
 	}
 	for _, s := range slices.Backward(streams) {
 		if err := s.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(clientv3.NoLease)}); err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := s.Recv(); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	r.roomy = true
+	return stream, nil
+}
+
+func openStream(ctx context.Context, c *clientv3.Client) (renewalStream, error) {
+	return etcdserverpb.NewLeaseClient(c.ActiveConnection()).LeaseKeepAlive(ctx, grpc.WaitForReady(true))
 }
 
 func (r *renewals) receive(stream renewalStream) error {

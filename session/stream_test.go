@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/session"
@@ -130,6 +132,40 @@ func TestAStreamThatIsNeverAnsweredIsNotOpenedAgainSoon(t *testing.T) {
 	<-refusal.Bitten()
 	awaitLater(t, s, 3)
 	require.Zero(t, c.OpenStreams("LeaseKeepAlive"), "renewals are calls meanwhile")
+}
+
+// stuck opens streams that take no message once it holds. So does one of gRPC that a server has refused unseen, as one
+// that is being stopped does: gRPC opens it anew, which waits for a connection.
+type stuck struct{ atomic.Bool }
+
+func (s *stuck) open(ctx context.Context, d *grpc.StreamDesc, c *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := open(ctx, d, c, method, o...)
+	if err == nil && s.Load() {
+		stream = stuckStream{stream}
+	}
+	return stream, err
+}
+
+type stuckStream struct{ grpc.ClientStream }
+
+func (s stuckStream) SendMsg(any) error { return silent(s.Context()) }
+
+func TestAStreamThatTakesNoMessageHoldsUpNoSession(t *testing.T) {
+	c := startEtcd(t)
+	var streams stuck
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: c.Endpoints(), Logger: c.Client(t).GetLogger(), DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(streams.open)},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	s, other := create(t, client, session.WithTTL(3*time.Second)), create(t, client, session.WithTTL(3*time.Second))
+	awaitLater(t, s, 2)
+	streams.Store(true)
+	end := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCInvalidAuthToken, embedtest.Once())
+	<-end.Bitten()
+	awaitLater(t, s, 3)
+	awaitLater(t, other, 1)
+	require.NoError(t, other.Close(t.Context()))
 }
 
 // An answer that comes late does not stretch the deadline, which counts from before the request was sent.
