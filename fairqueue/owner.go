@@ -23,8 +23,8 @@ type Owner struct {
 	Label   string    `json:"label,omitempty"`
 	Since   time.Time `json:"since,omitzero"` // when it joined, by the owner's clock
 
-	// Within has keys of the holds that the context of the call came from, 8 at most: lines of a create revision, a space and
-	// a key. As long as such a key exists with that revision, its holder waits for this ticket.
+	// Within has keys of the holds that the context of the call came from, 8 at most, in 512 bytes: lines of a create
+	// revision, a space and a key. As long as such a key exists with that revision, its holder waits for this ticket.
 	Within string `json:"within,omitempty"`
 
 	// Choice says that the ticket is in several queues of which it does not need all.

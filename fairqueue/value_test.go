@@ -3,6 +3,8 @@ package fairqueue_test
 import (
 	"context"
 	"fmt"
+	"iter"
+	"math"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
+	holdsof "github.com/etcdlock/locks/internal/within"
 )
 
 const (
@@ -84,10 +87,28 @@ func TestALabelAboveTheLimitIsRefusedByEveryJoin(t *testing.T) {
 	require.Equal(t, before, c.AppliedIndex())
 }
 
+// holds are what the context of a call comes from.
+type holds []string
+
+func (hs holds) Live(*clientv3.Client) iter.Seq2[string, int64] {
+	return func(yield func(string, int64) bool) {
+		for _, key := range hs {
+			if !yield(key, math.MaxInt64) {
+				return
+			}
+		}
+	}
+}
+
 // Names of etcdlock are at most 512 bytes, which escaping makes three times as long, in a namespace of as many.
 func TestTheLargestGroupFitsIntoARequest(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
+	var outer holds
+	for range 8 { // the longest, and some of a usual length, with six bytes of JSON for each
+		outer = append(outer, strings.Repeat("\x01", 2000), strings.Repeat("\x01", 40))
+	}
+	ctx := context.WithValue(within(t, patience), holdsof.Key{}, outer)
 	label := strings.Repeat("\x01", longestLabel) // six bytes of JSON each
 	all := make([]fairqueue.Place, 127)
 	for i := range all {
@@ -95,8 +116,8 @@ func TestTheLargestGroupFitsIntoARequest(t *testing.T) {
 		all[i] = fairqueue.Place{Queue: fairqueue.NewWith(s, prefix, fairqueue.Options{Label: label}), Mode: fairqueue.Exclusive}
 	}
 	for name, join := range map[string]func() (*fairqueue.Ticket, error){
-		"join": func() (*fairqueue.Ticket, error) { return fairqueue.JoinAll(within(t, patience), s, all...) },
-		"try":  func() (*fairqueue.Ticket, error) { return fairqueue.TryAny(within(t, patience), s, len(all), all...) },
+		"join": func() (*fairqueue.Ticket, error) { return fairqueue.JoinAll(ctx, s, all...) },
+		"try":  func() (*fairqueue.Ticket, error) { return fairqueue.TryAny(ctx, s, len(all), all...) },
 	} {
 		g, err := join()
 		require.NoError(t, err, name)

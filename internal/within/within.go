@@ -12,8 +12,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// most is how many keys are written. With it the value of a ticket stays small.
-const most = 8
+// With these limits a ticket stays small: 127 of them fit into a request, whatever the names.
+const (
+	most      = 8   // keys that are written
+	mostBytes = 512 // of their lines
+)
 
 // Key is that of a context's value, which is a [Holds].
 type Key struct{}
@@ -25,22 +28,25 @@ type Holds interface {
 }
 
 // Live returns the keys of the holds that ctx comes from: a line for each, of a create revision, a space and the key. It is
-// empty if there are none.
+// empty if there are none. Keys that would make it too long are left out.
 func Live(ctx context.Context, client *clientv3.Client) string {
 	holds, ok := ctx.Value(Key{}).(Holds)
 	if !ok {
 		return ""
 	}
 	var lines []string
+	left := mostBytes
 	for key, revision := range holds.Live(client) {
 		if len(lines) == most {
 			break
 		}
-		if !strings.Contains(key, "\n") {
-			lines = append(lines, fmt.Sprintf("%d %s", revision, key))
+		line := fmt.Sprintf("%d %s\n", revision, key)
+		if len(line) <= left && !strings.Contains(key, "\n") {
+			lines = append(lines, line)
+			left -= len(line)
 		}
 	}
-	return strings.Join(lines, "\n")
+	return strings.TrimSuffix(strings.Join(lines, ""), "\n")
 }
 
 // Parse yields the keys that Live has written, with their create revisions.
