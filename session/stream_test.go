@@ -31,12 +31,19 @@ func of(lease clientv3.LeaseID) embedtest.FaultOption {
 	})
 }
 
-// awaitLater waits until the session's deadline has moved on by n renewals.
-func awaitLater(t *testing.T, s *session.Session, n int) {
+// awaitLater waits until the deadline of each session has moved on by n renewals.
+func awaitLater(t *testing.T, n int, sessions ...*session.Session) {
 	t.Helper()
-	start := s.Deadline()
-	until(t, func() bool { return s.Err() != nil || s.Deadline().Sub(start) > time.Duration(n)*s.TTL()/3-s.TTL()/6 })
-	require.NoError(t, s.Err())
+	starts := make([]time.Time, len(sessions))
+	for i, s := range sessions {
+		starts[i] = s.Deadline()
+	}
+	for i, s := range sessions {
+		until(t, func() bool {
+			return s.Err() != nil || s.Deadline().Sub(starts[i]) > time.Duration(n)*s.TTL()/3-s.TTL()/6
+		})
+		require.NoError(t, s.Err())
+	}
 }
 
 func TestSessionsOfAClientRenewOnOneStream(t *testing.T) {
@@ -45,13 +52,11 @@ func TestSessionsOfAClientRenewOnOneStream(t *testing.T) {
 		client := c.Client(t)
 		sessions := []*session.Session{}
 		for range 10 {
-			sessions = append(sessions, create(t, client, session.WithTTL(time.Second)))
+			sessions = append(sessions, create(t, client, session.WithTTL(6*time.Second)))
 		}
-		awaitLater(t, sessions[0], 2)
+		awaitLater(t, 2, sessions[0])
 		opened := c.StreamsOpened("LeaseKeepAlive")
-		for _, s := range sessions {
-			awaitLater(t, s, 2)
-		}
+		awaitLater(t, 2, sessions...)
 		require.Equal(t, opened, c.StreamsOpened("LeaseKeepAlive"))
 		require.EqualValues(t, 1, c.OpenStreams("LeaseKeepAlive"))
 		for _, s := range sessions {
@@ -68,12 +73,12 @@ func TestTwoStreamsOfAConnectionAreEnough(t *testing.T) {
 		c := startEtcd(t, append(options, embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxConcurrentStreams = 2 }))...)
 		client := c.Client(t)
 		s := create(t, client, session.WithTTL(2*time.Second))
-		awaitLater(t, s, 2)
+		awaitLater(t, 2, s)
 		w, err := s.Link().Watch(t.Context(), time.Minute, "", "k")
 		require.NoError(t, err)
 		defer w.Stop()
 		for range 3 {
-			awaitLater(t, s, 1)
+			awaitLater(t, 1, s)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			_, err := client.Put(ctx, "k", "v")
 			cancel()
@@ -97,12 +102,12 @@ func TestAStreamThatLosesARenewalCostsAnAttempt(t *testing.T) {
 			c := startEtcd(t)
 			client := c.Client(t)
 			s, other := create(t, client, session.WithTTL(3*time.Second)), create(t, client, session.WithTTL(3*time.Second))
-			awaitLater(t, s, 2)
+			awaitLater(t, 2, s)
 			opened := c.StreamsOpened("LeaseKeepAlive")
 			fault := lose(c, of(s.Lease()), embedtest.Once())
 			<-fault.Bitten()
-			awaitLater(t, s, 3)
-			awaitLater(t, other, 3)
+			awaitLater(t, 3, s)
+			awaitLater(t, 3, other)
 			require.Equal(t, opened+2, c.StreamsOpened("LeaseKeepAlive"), "a call, and another stream")
 			require.EqualValues(t, 1, c.OpenStreams("LeaseKeepAlive"))
 		})
@@ -114,11 +119,11 @@ func TestAStreamThatEndsIsOpenedAgain(t *testing.T) {
 	c := startEtcd(t, embedtest.WithAuth("secret"))
 	log := &records{}
 	s := create(t, c.Client(t), session.WithTTL(3*time.Second), session.WithLogger(slog.New(log)))
-	awaitLater(t, s, 2)
+	awaitLater(t, 2, s)
 	authenticated, opened := c.Calls("Authenticate"), c.StreamsOpened("LeaseKeepAlive")
 	refusal := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCInvalidAuthToken, embedtest.Once())
 	<-refusal.Bitten()
-	awaitLater(t, s, 3)
+	awaitLater(t, 3, s)
 	require.Equal(t, authenticated+1, c.Calls("Authenticate"))
 	require.Equal(t, opened+1, c.StreamsOpened("LeaseKeepAlive"))
 	require.Empty(t, log.Records)
@@ -130,7 +135,7 @@ func TestAStreamThatIsNeverAnsweredIsNotOpenedAgainSoon(t *testing.T) {
 	s := create(t, c.Client(t), session.WithTTL(3*time.Second))
 	refusal := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCPermissionDenied, of(s.Lease()), embedtest.Once())
 	<-refusal.Bitten()
-	awaitLater(t, s, 3)
+	awaitLater(t, 3, s)
 	require.Zero(t, c.OpenStreams("LeaseKeepAlive"), "renewals are calls meanwhile")
 }
 
@@ -159,12 +164,12 @@ func TestAStreamThatTakesNoMessageHoldsUpNoSession(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	s, other := create(t, client, session.WithTTL(3*time.Second)), create(t, client, session.WithTTL(3*time.Second))
-	awaitLater(t, s, 2)
+	awaitLater(t, 2, s)
 	streams.Store(true)
 	end := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCInvalidAuthToken, embedtest.Once())
 	<-end.Bitten()
-	awaitLater(t, s, 3)
-	awaitLater(t, other, 1)
+	awaitLater(t, 3, s)
+	awaitLater(t, 1, other)
 	require.NoError(t, other.Close(t.Context()))
 }
 
@@ -173,7 +178,7 @@ func TestALateAnswerOnTheStreamDoesNotStretchTheDeadline(t *testing.T) {
 	const late = 900 * time.Millisecond
 	c := startEtcd(t)
 	s := create(t, c.Client(t), session.WithTTL(6*time.Second))
-	awaitLater(t, s, 1)
+	awaitLater(t, 1, s)
 	answers := c.Delay("LeaseKeepAlive", late, of(s.Lease()))
 	before := s.Deadline()
 	until(t, func() bool { return s.Deadline().Sub(before) > s.TTL()/6 })
