@@ -4,7 +4,7 @@
 //	defer page.Close()
 //	http.Handle("/debug/locks/", page)
 //
-// [New] returns a [Page], which anybody who can reach it can read: it does not authenticate. Mount it behind what does.
+// [New] returns a [Page], which does not authenticate: every client that reaches it can read it. Mount it behind what does.
 // "etcdlock web" serves the same page on the loopback address.
 //
 // Below the path that it is mounted at, which may be any that does not end in /api/, with or without [http.StripPrefix]:

@@ -19,7 +19,7 @@
 //     same certificate then. The second replaces the first in the storage, and both are valid.
 //   - List is not a snapshot. Keys that are stored or deleted while it runs may be in the result or not.
 //   - A Store without an answer that is repeated may come true once more after the key was deleted.
-//   - Private keys are stored as they are, as in files. Whoever may read the prefix in etcd has them.
+//   - Private keys are stored as they are, as in files. A user that may read the prefix in etcd has them.
 //
 // # Renewal of locks
 //
