@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/etcdlock/locks/session"
 )
@@ -90,6 +91,32 @@ func TestDrainWaitsForNoNameInDoubt(t *testing.T) {
 	s.Link().Epoch("!/epoch").Doubt("a/key", func() { s.Link().Free("a/", n) })
 	require.NoError(t, k.Drain(t.Context()))
 	require.Empty(t, leases(t, client))
+}
+
+// A lock that is only kept in memory is given up while locks of a session that is being replaced are still held.
+func TestDrainRetiresTheCurrentSessionBeforeItWaitsForOthers(t *testing.T) {
+	c := startEtcd(t)
+	k := session.Keep(c.Client(t))
+	first, err := k.Session(t.Context())
+	require.NoError(t, err)
+	held := first.Link().Claim("a/")
+	c.Refuse("Txn", rpctypes.ErrPermissionDenied)
+	for range 512 { // that etcd refuses to end
+		n := first.Link().Claim("b/")
+		first.Link().Epoch("!/epoch").Doubt("b/key", func() { first.Link().Free("b/", n) })
+	}
+	until(t, first.Link().Spent)
+	second, err := k.Session(t.Context())
+	require.NoError(t, err)
+	require.NotSame(t, first, second)
+	drained := make(chan error, 1)
+	go func() { drained <- k.Drain(context.Background()) }()
+	<-second.Link().Retired().Done()
+	require.NoError(t, first.Err())
+	first.Link().Free("a/", held)
+	require.NoError(t, <-drained)
+	require.Error(t, first.Err())
+	require.ErrorIs(t, second.Err(), session.ErrClosed)
 }
 
 func TestDrainWithoutASessionCreatesNone(t *testing.T) {

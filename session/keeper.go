@@ -220,8 +220,11 @@ func (k *Keeper) Drain(ctx context.Context) error {
 	k.end()
 	k.mu.Unlock()
 	var early error
-	for _, s := range k.sessions() {
+	all := k.sessions()
+	for _, s := range all {
 		s.link.Retire()
+	}
+	for _, s := range all {
 		if s.link.AwaitUnused(ctx) != nil {
 			early = fmt.Errorf("session: closed while locks were held or waited for: %w", request.Ended(ctx, nil))
 		}
