@@ -21,8 +21,9 @@ const (
 	// answerTimeout bounds the wait for the first answer on a stream, and on two others the first time.
 	answerTimeout = time.Second
 
-	// pendingLimit keeps the messages on a stream so few that gRPC takes each without waiting for the network.
-	pendingLimit = 1000
+	// pendingLimit keeps the messages on a stream, of 16 bytes each, so few that gRPC takes each without waiting for the
+	// network: it takes 64 KiB.
+	pendingLimit = 4000
 )
 
 // errAgain says that a stream has ended that had answered before, as when its token has expired.

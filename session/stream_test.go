@@ -67,6 +67,20 @@ func TestSessionsOfAClientRenewOnOneStream(t *testing.T) {
 	})
 }
 
+// The leases of sessions that have been created together are due together.
+func TestThousandsOfSessionsRenewOnTheStream(t *testing.T) {
+	c := startEtcd(t, embedtest.WithAuth("secret"))
+	client := c.Client(t)
+	sessions := make([]*session.Session, 2000)
+	for i := range sessions {
+		sessions[i] = create(t, client, session.WithTTL(6*time.Second))
+	}
+	awaitLater(t, 2, sessions...)
+	opened := c.StreamsOpened("LeaseKeepAlive")
+	awaitLater(t, 2, sessions...)
+	require.Less(t, c.StreamsOpened("LeaseKeepAlive")-opened, int64(len(sessions)/2), "calls, of two renewals of each")
+}
+
 // A stream for watches and one for requests is what every session needs.
 func TestTwoStreamsOfAConnectionAreEnough(t *testing.T) {
 	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
