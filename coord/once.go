@@ -171,7 +171,8 @@ func (o *Once) Done(ctx context.Context) (value string, done bool, err error) {
 	return mark.text(), mark != nil, o.failed("done", err)
 }
 
-// Reset removes the mark, so that the next [Once.Do] calls its function again. It waits in line for the lock, so it waits for a
+// Reset removes the mark, so that the next [Once.Do] calls its function again. Do not delete the key in another way: a caller that
+// has got no answer for the mark that it made would make it again, with its writes. Reset waits in line for the lock, so it waits for a
 // function that is being called, too: a lock, a transaction and an unlock. The errors are those of [Once.Do].
 func (o *Once) Reset(ctx context.Context) error {
 	if err := o.ready(ctx); err != nil {

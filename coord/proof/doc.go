@@ -6,7 +6,7 @@
 //   - A work that begins checks at once that no other work believes to have its shard, and that its token is higher.
 //   - A witness reads the history of all keys, over a link without faults. By that history, each guarded write was made by
 //     the first in line for its shard at that revision.
-//   - At rest every shard has an owner, shares differ by one at most, and nobody waits. After a single change no more
+//   - At rest every shard has an owner, shares are exact up to rounding, and nobody waits. After a single change no more
 //     shards have moved than balance needs.
 //   - When all members have left, no key and no goroutine is left.
 //

@@ -49,6 +49,7 @@ type end struct {
 
 type member struct {
 	id       string
+	weight   int
 	client   *clientv3.Client
 	link     *embedtest.Link
 	sessions *session.Keeper
@@ -70,16 +71,19 @@ func newFleet(t *testing.T, shards int, ttl time.Duration) *fleet {
 }
 
 // join adds a member.
-func (f *fleet) join(id string) *member {
+func (f *fleet) join(id string) *member { return f.joinWith(id, 1) }
+
+// joinWith adds a member of that weight.
+func (f *fleet) joinWith(id string, weight int) *member {
 	client, link, err := f.cluster.NewLink()
 	require.NoError(f.t, err)
-	m := &member{id: id, client: client, link: link, sessions: session.Keep(client, session.WithTTL(f.ttl)), over: make(chan struct{})}
+	m := &member{id: id, weight: weight, client: client, link: link, sessions: session.Keep(client, session.WithTTL(f.ttl)), over: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	m.cancel = cancel
 	f.members = append(f.members, m)
 	f.ended.Go(func() {
 		defer close(m.over)
-		s := coord.NewShards(m.sessions, "x", f.shards, coord.WithSettle(f.settle))
+		s := coord.NewShards(m.sessions, "x", f.shards, coord.WithSettle(f.settle), coord.WithWeight(weight))
 		err := s.Run(ctx, id, f.work)
 		if ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
 			f.fault("%s: Run returned %v", id, err)
@@ -174,7 +178,7 @@ func (f *fleet) begin(h *etcdlock.Hold, shard int) {
 	}
 }
 
-// rest waits until every shard has an owner, nobody waits, and the shares of the members differ by one at most.
+// rest waits until every shard has an owner, nobody waits, and each member has its exact share, rounded down or up.
 func (f *fleet) rest() (owners []string) {
 	f.t.Helper()
 	var last string
@@ -215,8 +219,13 @@ func (f *fleet) atRest(s *state) (owners []string, why string) {
 		owners = append(owners, line[0].id)
 		shares[line[0].id]++
 	}
-	for _, id := range ids {
-		if share := shares[id]; share < f.shards/len(ids) || share > (f.shards+len(ids)-1)/len(ids) {
+	total := 0
+	for _, m := range f.members {
+		total += m.weight
+	}
+	for _, m := range f.members {
+		exact := f.shards * m.weight
+		if share := shares[m.id]; share < exact/total || share > (exact+total-1)/total {
 			return nil, fmt.Sprintf("shares are %v", shares)
 		}
 	}

@@ -56,8 +56,8 @@ func stormOnce(t *testing.T, seed uint64) {
 			pause(ctx, 100*time.Millisecond)
 			if rand.IntN(4) == 0 {
 				_ = resetter.Reset(ctx)
-			} else { // as if the mark had expired
-				_, _ = r.client.Delete(ctx, "etcdlock/x!/once/done")
+			} else {
+				r.expire(ctx)
 			}
 		}
 	})
@@ -75,9 +75,17 @@ func stormOnce(t *testing.T, seed uint64) {
 	require.NoError(t, err)
 }
 
+// expire ends the lease of the mark, as if it had expired.
+func (r *onceRun) expire(ctx context.Context) {
+	answer, err := r.client.Get(ctx, "etcdlock/x!/once/done")
+	if err == nil && len(answer.Kvs) > 0 {
+		_, _ = r.client.Revoke(ctx, clientv3.LeaseID(answer.Kvs[0].Lease))
+	}
+}
+
 // call calls Do again and again.
 func (r *onceRun) call(p *caller) {
-	o := coord.NewOnce(p.sessions, "x")
+	o := coord.NewOnce(p.sessions, "x", coord.WithExpiry(time.Minute))
 	for p.ctx.Err() == nil {
 		select {
 		case <-r.over:

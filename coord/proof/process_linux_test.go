@@ -70,7 +70,7 @@ func (f *fleet) start(id string) (*member, *exec.Cmd) {
 	input, err := cmd.StdinPipe()
 	require.NoError(f.t, err)
 	require.NoError(f.t, cmd.Start())
-	m := &member{id: id, over: make(chan struct{}), cancel: func(error) { _ = input.Close() }}
+	m := &member{id: id, weight: 1, over: make(chan struct{}), cancel: func(error) { _ = input.Close() }}
 	f.members = append(f.members, m)
 	f.ended.Go(func() {
 		defer close(m.over)

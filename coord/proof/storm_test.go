@@ -44,12 +44,13 @@ func storm(t *testing.T, seed uint64) {
 	}
 	f := newFleet(t, shards, ttl)
 	f.stop = 50 * time.Millisecond
-	t.Logf("%d shards, up to %d members", shards, most)
+	heaviest := 1 + int(seed%2)*2 // of every other storm the members have different weights
+	t.Logf("%d shards, up to %d members, of weights up to %d", shards, most, heaviest)
 	w := observe(t, f.client)
 	next := 0
 	join := func() {
 		next++
-		f.join(fmt.Sprint("m", next))
+		f.joinWith(fmt.Sprint("m", next), 1+random.IntN(heaviest))
 	}
 	for range most / 2 {
 		join()
