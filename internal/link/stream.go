@@ -51,6 +51,9 @@ func StreamsOf(c *clientv3.Client) *Streams { return streamsByClient.Of(c) }
 // The watch ends with ctx, with its stream, or when its member has lost the leader, instead of staying silent for
 // ever. Outgoing metadata of ctx do not travel, or each caller's would open a stream.
 func (s *Streams) Open(ctx context.Context, c *clientv3.Client, limit time.Duration, key string, options ...clientv3.OpOption) (*Watch, error) {
+	if err := ctx.Err(); err != nil { // the client would open a stream, and authenticate for it
+		return nil, fmt.Errorf("%w: %w", errNotCreated, err)
+	}
 	ctx, stop := context.WithCancel(ctx)
 	ctx, number := s.ask(ctx, stop)
 	// The client's Watch itself blocks until the watch stands, so what bounds it must be able to end its context.
