@@ -19,7 +19,7 @@ type Storage struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 	// What the keys begin with. Instances of Caddy that share certificates have the same. Default: caddy
 	Prefix string `json:"prefix,omitempty"`
-	// A user of etcd who may read and write the keys below the prefix and below etcdlock/.
+	// A user of etcd with permission to read and write the keys below the prefix and below etcdlock/.
 	Username string `json:"username,omitempty"`
 	Password string `json:"password,omitempty"`
 	// PEM files. With any of them the connection is encrypted. Default of the first: the system's authorities
