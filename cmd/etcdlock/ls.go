@@ -34,7 +34,7 @@ and "first waits for" does the same for the first waiter.
 With --prefix every key of etcd that has a slash counts as a place in a line. What PATTERN begins with, up to
 its last slash before a wildcard, limits what is read.
 
-It reads 500 holders and waiters in a request, all as of one moment, and prints while it reads.`,
+It reads 500 holders and waiters in a request, all as of one moment, and prints when it has all.`,
 		Example: `  etcdlock ls 'orders/*'
   etcdlock ls -o json | jq '.[] | select(.waiters > 0)'`,
 		Args: mistakes(cobra.MaximumNArgs(1)),
