@@ -20,9 +20,13 @@ const defaultRecheck = 10 * time.Second
 // has become empty is yielded once, without places. A loop that is slow skips states, but misses no queue. It ends with
 // ctx, with the loop over it, or with an error when the client is closed. It needs no session.
 //
+// When every queue has been yielded for the first time, an empty Queue is yielded, which has no Prefix, without an
+// error. If there is no queue, it is the first that is yielded.
+//
 // Trouble with etcd is waited out and not reported. Changes that no event has shown, because revisions were compacted,
 // an event was lost, or etcd went back to an earlier revision, are yielded within about 15 s. An error is yielded, with
 // an empty Queue, if etcd refuses to be read or watched; FollowAll goes on trying, with pauses, unless the loop is left.
+// When it can be read and watched again, an empty Queue is yielded without an error, whether there are changes or not.
 //
 // It costs the reads of an InspectAll at first, the same without values about every 10 s, and one watch on the whole namespace. The watch gets
 // every event of every lock there, so a process should have one FollowAll at most, and share what it yields among all
@@ -42,7 +46,9 @@ func FollowAll(ctx context.Context, client *clientv3.Client, opts ...Option) ite
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		// In a goroutine of its own, since etcd's client keeps the events of a watch that nobody receives.
-		running.Go(func() { r.keys(client, cmp.Or(o.recheck, defaultRecheck)).Follow(ctx, p) })
+		keys := r.keys(client, cmp.Or(o.recheck, defaultRecheck))
+		keys.CaughtUp = p.CaughtUp
+		running.Go(func() { keys.Follow(ctx, p) })
 		for q, err := range p.changes(ctx) {
 			if !yield(q, failed("follow-all", r.prefix, r.explain(client, err))) || errors.Is(err, request.ErrClientClosed) {
 				return

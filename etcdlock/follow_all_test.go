@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ type following struct {
 	ended  <-chan error
 	stop   context.CancelFunc
 	latest map[string]etcdlock.Queue // by name; without those that are empty
+
+	complete atomic.Int32 // how many queues it had yielded when it said last that these are all
 }
 
 func followAll(t *testing.T, client *clientv3.Client, recheck time.Duration, opts ...etcdlock.Option) *following {
@@ -41,13 +44,19 @@ func followAll(t *testing.T, client *clientv3.Client, recheck time.Duration, opt
 	f.ended = ended
 	go func() {
 		defer close(ended)
+		yielded := 0
 		for q, err := range etcdlock.FollowAll(ctx, client, append(opts, etcdlock.WithRecheck(recheck))...) {
 			if err != nil {
 				ended <- err // one at most in these tests, and the last
 				continue
 			}
+			if q.Prefix == "" {
+				f.complete.Store(int32(yielded))
+				continue
+			}
 			select {
 			case f.states <- q:
+				yielded++
 			case <-ctx.Done():
 			}
 		}
@@ -100,6 +109,7 @@ func TestFollowAllYieldsEveryQueueAndThenWhatHasChanged(t *testing.T) {
 	h := lock(t, etcdlock.NewMutex(s, "a/b"))
 	held := f.next()
 	require.Equal(t, "a/b", held.Name)
+	require.EqualValues(t, 600, f.complete.Load())
 	require.Equal(t, h.Key(), held.Places[0].Key)
 	require.Equal(t, 1, held.Holding)
 	unlock(t, h)
@@ -118,6 +128,41 @@ func TestFollowAllYieldsEveryQueueAndThenWhatHasChanged(t *testing.T) {
 	require.Equal(t, "permits", f.next().Name)
 	require.Len(t, f.latest, 600)
 	require.LessOrEqual(t, cluster.Calls("Watch")-watches, int64(2), "one for all; the stream is a call too")
+}
+
+func TestFollowAllSaysThatThereIsNothing(t *testing.T) {
+	_, client := newCluster(t)
+	for q, err := range etcdlock.FollowAll(within(t), client) {
+		require.NoError(t, err)
+		require.Zero(t, q)
+		return
+	}
+	require.Fail(t, "it yields nothing")
+}
+
+// It says so although nothing has changed.
+func TestFollowAllSaysThatARefusalIsOver(t *testing.T) {
+	cluster, client := newCluster(t)
+	putKey(t, client, "etcdlock/orders/x1-0", "")
+	var fault *embedtest.Fault
+	var yields []string
+	for q, err := range etcdlock.FollowAll(within(t), client, etcdlock.WithRecheck(soon)) {
+		if err != nil && yields[len(yields)-1] == "refused" {
+			fault.Heal()
+			continue
+		}
+		yields = append(yields, q.Name)
+		switch {
+		case err != nil:
+			yields[len(yields)-1] = "refused"
+		case len(yields) == 2:
+			fault = cluster.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
+		}
+		if len(yields) == 4 {
+			break
+		}
+	}
+	require.Equal(t, []string{"orders", "", "refused", ""}, yields)
 }
 
 // What it has yielded is a state of that moment or later, so a slow loop gets the latest.
@@ -288,7 +333,7 @@ func TestFollowAllSaysThatItIsRefusedAndGoesOn(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			cluster, client := newCluster(t)
 			fault := cluster.Refuse(method, rpctypes.ErrGRPCPermissionDenied)
-			refusals := 0
+			refusals, seen, readAgain := 0, false, false
 			for q, err := range etcdlock.FollowAll(within(t), client) {
 				if err != nil {
 					require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
@@ -298,12 +343,17 @@ func TestFollowAllSaysThatItIsRefusedAndGoesOn(t *testing.T) {
 						fault.Heal()
 						putKey(t, client, "etcdlock/orders/x1-0", "")
 					}
-				} else if refusals >= 3 {
-					require.Equal(t, "orders", q.Name)
+					continue
+				}
+				require.GreaterOrEqual(t, refusals, 3, "%v", q)
+				if readAgain = readAgain || q.Prefix == ""; q.Name == "orders" {
+					seen = true
+				}
+				if seen && readAgain {
 					break
 				}
 			}
-			require.GreaterOrEqual(t, refusals, 3)
+			require.True(t, seen && readAgain)
 		})
 	}
 }

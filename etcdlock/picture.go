@@ -11,6 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// caughtUp stands among the prefixes of changed queues for the news that all that was read has been yielded.
+const caughtUp = ""
+
 // picture has the keys of all queues, and which queues have changed since they were yielded. One goroutine writes to it,
 // another one loops over its changes.
 type picture struct {
@@ -19,7 +22,7 @@ type picture struct {
 
 	mu      sync.Mutex
 	queues  map[string]keys // by prefix; none is empty
-	changed []string        // prefixes, each once
+	changed []string        // prefixes, each once, and caughtUp
 	marked  map[string]bool // those in changed
 	shown   map[string]bool // whose queue was not empty when it was yielded last
 	err     error           // the latest that was not yielded
@@ -86,6 +89,18 @@ func (p *picture) Fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = err
+	if p.marked[caughtUp] {
+		delete(p.marked, caughtUp)
+		p.changed = slices.DeleteFunc(p.changed, func(prefix string) bool { return prefix == caughtUp })
+	}
+}
+
+// CaughtUp is that of [follow.Range].
+func (p *picture) CaughtUp() {
+	defer p.notify()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mark(caughtUp)
 }
 
 func (p *picture) notify() {
@@ -114,7 +129,7 @@ func (p *picture) changes(ctx context.Context) iter.Seq2[Queue, error] {
 	}
 }
 
-// next returns an error or a changed queue that is to be yielded.
+// next returns an error or a changed queue that is to be yielded, or an empty Queue that says that all has been.
 func (p *picture) next() (q Queue, changed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,6 +141,9 @@ func (p *picture) next() (q Queue, changed bool, err error) {
 		prefix := p.changed[0]
 		p.changed = p.changed[1:]
 		delete(p.marked, prefix)
+		if prefix == caughtUp {
+			return Queue{}, true, nil
+		}
 		q, exists := p.root.queue(prefix, p.queues[prefix])
 		shown := p.shown[prefix]
 		if delete(p.shown, prefix); exists {

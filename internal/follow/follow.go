@@ -42,6 +42,10 @@ type Range struct {
 
 	// Recheck is how often the keys are read, without their values, give or take half.
 	Recheck time.Duration
+
+	// CaughtUp, unless it is nil, is called when the sink knows all keys and the watch goes on: at first, and again after
+	// each failure that the sink was told. The goroutine is that of the sink's methods.
+	CaughtUp func()
 }
 
 // Sink gets what is known of a range. Its methods are called in the goroutine of [Range.Follow], which waits for them.
@@ -104,6 +108,7 @@ func (r Range) Follow(ctx context.Context, sink Sink) {
 		}
 		if ctx.Err() == nil && request.Refused(err) {
 			sink.Fail(err)
+			f.read, f.caughtUp = false, false
 		}
 		request.Sleep(ctx, ctx, request.BackOff(failures))
 		failures++
@@ -120,6 +125,8 @@ type follower struct {
 	versions map[string]version // that the sink knows
 	at       int64              // revision of that; 0: everything is to be read
 	refused  bool               // the last watch was
+	read     bool               // the keys were, since the last failure that the sink was told
+	caughtUp bool               // and the sink was told that, too
 	missing  time.Time          // since when events are missing and none arrives; zero: none is
 }
 
@@ -139,8 +146,9 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 	defer watch.Stop()
 	f.refused = false
+	f.reportCaughtUp()
 	interval := f.Recheck
-	if !f.missing.IsZero() {
+	if !f.missing.IsZero() || !f.caughtUp {
 		interval = min(interval, deliveryLimit/3)
 	}
 	recheck := time.NewTimer(request.Jitter(interval))
@@ -160,11 +168,25 @@ func (f *follower) follow(ctx context.Context) error {
 			if err == nil && !complete && silent {
 				streams.LeaveStream(watch.Stream)
 			}
-			if err != nil || !complete {
+			if err != nil {
 				return err
 			}
+			f.read = true
+			if !complete {
+				return nil
+			}
+			f.reportCaughtUp()
 			recheck.Reset(request.Jitter(f.Recheck))
 			silent = true
+		}
+	}
+}
+
+func (f *follower) reportCaughtUp() {
+	if f.read && !f.caughtUp {
+		f.caughtUp = true
+		if f.CaughtUp != nil {
+			f.CaughtUp()
 		}
 	}
 }
@@ -239,7 +261,7 @@ func (f *follower) load(ctx context.Context) error {
 	if f.versions == nil || !maps.Equal(versions, f.versions) {
 		f.sink.Replace(kvs)
 	}
-	f.versions, f.at, f.missing = versions, at, time.Time{}
+	f.versions, f.at, f.missing, f.read = versions, at, time.Time{}, true
 	return nil
 }
 
