@@ -17,12 +17,10 @@ const (
 	between = 500 * time.Millisecond
 	// glance is how often the board is drawn although nothing happens: waits get longer, and etcd may be away.
 	glance = time.Second
-	// settled is how long FollowAll yields nothing when it has yielded all that it has read.
-	settled = 50 * time.Millisecond
 
 	probeEvery   = time.Second
 	probeTimeout = 2 * time.Second
-	// silentFor is how long etcd may be silent, or a refusal may last, before that is shown, or forgotten.
+	// silentFor is how long etcd may be silent before that is shown.
 	silentFor = probeEvery + probeTimeout + time.Second
 
 	// For every longQueue places of a lock the feed pauses so long: each state of it is costly.
@@ -36,16 +34,13 @@ type feed struct {
 	client *clientv3.Client
 	stop   context.CancelFunc
 
-	loaded chan struct{} // closed when the locks are a whole picture
-	dirty  chan struct{} // there may be something to draw
-	looks  inspections
+	dirty chan struct{} // there may be something to draw
+	looks inspections
 
 	mu      sync.Mutex
 	locks   map[string]*Lock // by prefix; what they point to does not change
-	yields  int              // of FollowAll
-	refusal error            // of etcd, or of the options
-	refused time.Time        // when that was
-	ended   bool             // FollowAll has, with refusal
+	loaded  bool             // the locks are a whole picture
+	refusal error            // of etcd, or of the options; nil when etcd can be read again
 	heard   time.Time        // when etcd has answered last
 	board   *board           // the latest
 }
@@ -54,10 +49,10 @@ type feed struct {
 func (p *Page) newFeed() *feed {
 	ctx, stop := context.WithCancel(p.life)
 	f := &feed{
-		page: p, client: p.client, stop: stop, loaded: make(chan struct{}), dirty: make(chan struct{}, 1),
+		page: p, client: p.client, stop: stop, dirty: make(chan struct{}, 1),
 		locks: make(map[string]*Lock), heard: time.Now(), board: emptyBoard(),
 	}
-	for _, run := range []func(context.Context){f.follow, f.load, f.probe, f.draw} {
+	for _, run := range []func(context.Context){f.follow, f.probe, f.draw} {
 		p.running.Go(func() { run(ctx) })
 	}
 	return f
@@ -68,22 +63,21 @@ func (f *feed) follow(ctx context.Context) {
 		f.take(q, err)
 		request.Sleep(ctx, ctx, min(between, time.Duration(len(q.Places)/longQueue)*perLongQueue))
 	}
-	f.change(func() { f.ended = true }) // options that are refused, a client that is closed, or nobody looks
 }
 
 func (f *feed) take(q etcdlock.Queue, err error) {
 	f.change(func() {
-		if f.refusal = err; err != nil {
-			f.refused = time.Now()
-			return
-		}
-		f.yields++
-		if len(q.Places) == 0 && q.Size == 0 {
+		switch {
+		case err != nil:
+			f.refusal = err
+		case q.Prefix == "": // all locks have been yielded
+			f.loaded, f.refusal = true, nil
+		case len(q.Places) == 0 && q.Size == 0:
 			delete(f.locks, q.Prefix)
-			return
+		default:
+			l := Summarize(q)
+			f.locks[q.Prefix] = &l
 		}
-		l := Summarize(q)
-		f.locks[q.Prefix] = &l
 	})
 }
 
@@ -96,36 +90,6 @@ func (f *feed) change(do func()) {
 	case f.dirty <- struct{}{}:
 	default: // it will be drawn
 	}
-}
-
-// load closes loaded when FollowAll has yielded what there is. FollowAll does not say when that is so, but it yields all
-// that it has read without a pause. If there is nothing, it yields nothing.
-func (f *feed) load(ctx context.Context) {
-	const longest = time.Second / settled // where locks change all the time, there is no pause
-	for before, rounds := 0, time.Duration(0); ctx.Err() == nil; request.Sleep(ctx, ctx, settled) {
-		f.mu.Lock()
-		yields := f.yields
-		f.mu.Unlock()
-		if yields > 0 && (yields == before || rounds > longest) || yields == 0 && f.empty(ctx) {
-			close(f.loaded)
-			f.change(func() {})
-			return
-		}
-		if before = yields; yields > 0 {
-			rounds++
-		}
-	}
-}
-
-// empty reports whether there is no lock.
-func (f *feed) empty(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	for _, err := range etcdlock.InspectAll(ctx, f.client, f.page.locks()...) {
-		_ = err // FollowAll reports it
-		return false
-	}
-	return true
 }
 
 // probe asks etcd for a key all the time: FollowAll does not tell whether etcd is away or nothing happens.
@@ -169,10 +133,10 @@ func (f *feed) draw(ctx context.Context) {
 func (f *feed) redraw(now time.Time) bool {
 	f.mu.Lock()
 	locks, old := maps.Clone(f.locks), f.board
-	trouble := f.trouble(now)
+	trouble, loaded := f.trouble(now), f.loaded
 	f.mu.Unlock()
 	b := newBoard(old, locks, now, f.page.slow)
-	b.trouble, b.loaded = trouble, f.isLoaded()
+	b.trouble, b.loaded = trouble, loaded
 	if b.same(old) {
 		return false
 	}
@@ -183,19 +147,10 @@ func (f *feed) redraw(now time.Time) bool {
 	return true
 }
 
-func (f *feed) isLoaded() bool {
-	select {
-	case <-f.loaded:
-		return true
-	default:
-		return false
-	}
-}
-
 // trouble says why the locks may not be up to date.
 func (f *feed) trouble(now time.Time) trouble {
 	switch {
-	case f.refusal != nil && (f.ended || now.Sub(f.refused) < silentFor):
+	case f.refusal != nil:
 		return trouble{what: "Etcd cannot be read: " + f.refusal.Error()}
 	case now.Sub(f.heard) > silentFor:
 		return trouble{what: "Etcd does not answer. " + request.Trouble(f.client), since: f.heard}
