@@ -70,7 +70,6 @@ func (c *connection) export(ctx context.Context, address string, g glob, q *queu
 	defer running.Wait()
 	defer stop()
 	opts := c.optionsBelow(g.literal)
-	running.Go(func() { q.begin(ctx, client, opts) })
 	running.Go(func() { q.follow(ctx, client, g, opts) })
 	running.Go(func() { probe(ctx, client, c.probeKey(g), q.answered) })
 	return serve(ctx, address, "metrics at http://%s/metrics", handler(q))
@@ -110,31 +109,14 @@ func serve(ctx context.Context, address, form string, h http.Handler) error {
 	return err
 }
 
-// begin finds out whether there is no lock: then there is nothing to wait for.
-func (q *queues) begin(ctx context.Context, client *clientv3.Client, opts []etcdlock.Option) {
-	for ctx.Err() == nil {
-		var failed error
-		empty := true
-		limited, cancel := context.WithTimeout(ctx, probeTimeout)
-		for _, err := range etcdlock.InspectAll(limited, client, opts...) {
-			failed, empty = err, false
-			break
-		}
-		cancel()
-		if failed == nil {
-			if empty {
-				q.know()
-			}
-			return
-		}
-		sleep(ctx, probeEvery)
-	}
-}
-
 func (q *queues) follow(ctx context.Context, client *clientv3.Client, g glob, opts []etcdlock.Option) {
 	for queue, err := range etcdlock.FollowAll(ctx, client, opts...) {
 		if err != nil {
 			q.refuse(err)
+			continue
+		}
+		if queue.Prefix == "" {
+			q.know()
 			continue
 		}
 		q.put(queue, g.matches(queue.Name), time.Now())

@@ -26,7 +26,7 @@ type queues struct {
 
 	mu      sync.Mutex
 	known   bool             // everything has been read once
-	refusal error            // by etcd, of the watch or the reads behind it
+	refusal error            // by etcd, of the watch or the reads behind it; nil when it can be read again
 	heard   time.Time        // when etcd answered last
 	by      map[string]queue // prefix
 }
@@ -53,10 +53,11 @@ func (q *queues) answered(at time.Time) {
 	q.heard = at
 }
 
+// know notes that all locks have been put, and that etcd can be read.
 func (q *queues) know() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.known = true
+	q.known, q.refusal = true, nil
 }
 
 func (q *queues) refuse(err error) {
@@ -73,7 +74,6 @@ func (q *queues) refuse(err error) {
 func (q *queues) put(now etcdlock.Queue, counts bool, at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.known, q.refusal = true, nil
 	if !counts || len(now.Places) == 0 {
 		delete(q.by, now.Prefix)
 		return

@@ -27,6 +27,9 @@ func TestAgeIsThatOfTheFirstInLine(t *testing.T) {
 	require.Zero(t, up)
 
 	q.put(lock("orders", 1, after(-30)), true, start)
+	all, _ = q.read(start)
+	require.Empty(t, all, "there may be others")
+	q.know()
 	require.Equal(t, 40*time.Second, age("orders", 10))
 	q.put(lock("orders", 2, after(9)), true, after(12))
 	require.Equal(t, 3*time.Second, age("orders", 12))

@@ -23,7 +23,8 @@ const (
 // news is what a feed has gathered since it was asked last.
 type news struct {
 	changed map[string]status.Lock // by prefix; locks that are gone have no kind
-	refusal error                  // by etcd, of the watch or the reads behind it
+	whole   bool                   // every lock has been told of once
+	refusal error                  // by etcd, of the watch or the reads behind it; nil when it can be read again
 	heard   time.Time              // when etcd answered last
 }
 
@@ -38,7 +39,7 @@ func newFeed() *feed { return &feed{now: news{changed: map[string]status.Lock{},
 
 func (f *feed) follow(ctx context.Context, client *clientv3.Client, g glob, opts []etcdlock.Option) {
 	for q, err := range etcdlock.FollowAll(ctx, client, opts...) {
-		if err != nil || g.matches(q.Name) {
+		if err != nil || q.Prefix == "" || g.matches(q.Name) {
 			f.put(q, err)
 		}
 		// Each state of a long queue is costly, and there are many of them. Those that come meanwhile are skipped.
@@ -62,7 +63,12 @@ func sleep(ctx context.Context, d time.Duration) {
 func (f *feed) put(q etcdlock.Queue, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.now.refusal = err; err != nil {
+	switch {
+	case err != nil:
+		f.now.refusal = err
+		return
+	case q.Prefix == "": // all locks have been yielded
+		f.now.whole, f.now.refusal = true, nil
 		return
 	}
 	s := status.Summarize(q)

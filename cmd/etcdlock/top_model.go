@@ -116,7 +116,7 @@ func (m *topModel) feedOn() {
 			delete(m.all, prefix)
 		}
 	}
-	m.news = news{refusal: n.refusal, heard: n.heard}
+	m.news = news{whole: n.whole, refusal: n.refusal, heard: n.heard}
 	if len(n.changed) > 0 {
 		m.arrange()
 	}

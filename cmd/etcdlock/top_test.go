@@ -31,6 +31,9 @@ func queueOf(name string, waiters int) etcdlock.Queue {
 	return q
 }
 
+// allYielded is what FollowAll yields at last, and when a refusal is over.
+var allYielded etcdlock.Queue
+
 // driver presses keys and runs the commands of a model, but not its timers.
 type driver struct {
 	t        *testing.T
@@ -129,7 +132,8 @@ func (d *driver) names() (names []string) {
 
 func TestTopShowsLocksAsTheyAre(t *testing.T) {
 	d := newDriver(t)
-	d.put(queueOf("a", 0), queueOf("b", 2), queueOf("c", 1))
+	d.shows("reading the locks in namespace \"etcdlock\"")
+	d.put(queueOf("a", 0), queueOf("b", 2), queueOf("c", 1), allYielded)
 	require.Equal(t, []string{"b", "c", "a"}, d.names())
 	d.shows("3 locks, 3 waiters in namespace \"etcdlock\", sorted by waiters")
 	d.shows("host:1 worker")
@@ -258,6 +262,8 @@ func TestTopKeepsThePictureWhileEtcdIsAway(t *testing.T) {
 	d.shows("etcd refuses: permission denied")
 	d.shows("host:1 worker")
 	d.put(queueOf("b", 1))
+	d.shows("refuses")
+	d.put(allYielded)
 	d.hides("refuses")
 }
 

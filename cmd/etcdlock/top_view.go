@@ -60,6 +60,9 @@ func (m *topModel) screen(title string, table []string, help string) string {
 }
 
 func (m *topModel) title() string {
+	if !m.news.whole {
+		return "reading the locks in " + m.where
+	}
 	text := fmt.Sprintf("%d locks, %d waiters in %s, sorted by %s", len(m.all), m.waiters, m.where, orders[m.order].name)
 	if m.filter != "" {
 		text += fmt.Sprintf(", %d with %q", len(m.shown), m.filter)
