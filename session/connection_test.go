@@ -104,45 +104,38 @@ func TestErrorOfCreationTellsThatThePasswordIsWrong(t *testing.T) {
 }
 
 func TestErrorOfACallTellsThatTheConnectionIsBroken(t *testing.T) {
-	cluster := startEtcd(t)
-	client := cluster.Client(t)
-	s := create(t, client)
-	cluster.Members()[0].Stop()
-	awaitState(t, client, connectivity.TransientFailure)
-	for _, call := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"renew", s.Renew},
-		{"write", func(ctx context.Context) error {
-			_, _, err := s.Link().Commit(ctx, link.Transaction{Then: []clientv3.Op{clientv3.OpPut("key", "")}})
-			return err
-		}},
-		{"close", s.Close}, // last, since nothing works after it
-	} {
-		err := call.do(shortly(t))
-		require.ErrorIs(t, err, context.DeadlineExceeded, call.name)
-		require.ErrorContains(t, err, "connection error", call.name)
-	}
-	require.NoError(t, cluster.Members()[0].Restart())
+	withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+		client := c.Client(t)
+		s := create(t, client)
+		c.Members()[0].Stop()
+		awaitState(t, client, connectivity.TransientFailure)
+		for _, call := range []struct {
+			name string
+			do   func(context.Context) error
+		}{
+			{"renew", s.Renew},
+			{"write", func(ctx context.Context) error {
+				_, _, err := s.Link().Commit(ctx, link.Transaction{Then: []clientv3.Op{clientv3.OpPut("key", "")}})
+				return err
+			}},
+			{"close", s.Close}, // last, since nothing works after it
+		} {
+			err := call.do(shortly(t))
+			require.ErrorIs(t, err, context.DeadlineExceeded, call.name)
+			require.ErrorContains(t, err, "connection error", call.name)
+		}
+		require.NoError(t, c.Members()[0].Restart())
+	})
 }
 
 func TestALogOfRenewalsTellsWhatIsWrongWithTheConnection(t *testing.T) {
-	cluster := startEtcd(t)
-	log := &records{}
-	create(t, cluster.Client(t), session.WithTTL(time.Second), session.WithLogger(slog.New(log)))
-	cluster.Members()[0].Stop()
-	until(t, func() bool {
-		log.Mu.Lock()
-		defer log.Mu.Unlock()
-		return slices.ContainsFunc(log.Records, func(r slog.Record) bool {
-			told := false
-			r.Attrs(func(a slog.Attr) bool {
-				told = told || a.Key == "error" && strings.Contains(a.Value.String(), "dial")
-				return true
-			})
-			return r.Level == slog.LevelWarn && told
+	withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+		log := &records{}
+		create(t, c.Client(t), session.WithLogger(slog.New(log)))
+		c.Members()[0].Stop()
+		until(t, func() bool {
+			return slices.ContainsFunc(log.Warned(), func(r slog.Record) bool { return strings.Contains(attribute(r, "error").String(), "dial") })
 		})
+		require.NoError(t, c.Members()[0].Restart())
 	})
-	require.NoError(t, cluster.Members()[0].Restart())
 }

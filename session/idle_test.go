@@ -12,31 +12,19 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/etcdlock/locks/embedtest"
-	"github.com/etcdlock/locks/session"
 )
 
-// awaitRenewals waits until the cluster has been asked for n more.
-func awaitRenewals(t *testing.T, c *embedtest.Cluster, n int64) {
-	t.Helper()
-	before := c.Calls("LeaseKeepAlive")
-	require.Eventually(t, func() bool { return c.Calls("LeaseKeepAlive") >= before+n }, time.Minute, 5*time.Millisecond)
-}
-
-func raftIndex(c *embedtest.Cluster) uint64 { return c.Members()[0].Server().AppliedIndex() }
-
 func TestAnIdleSessionWithAPasswordMakesNoRaftEntry(t *testing.T) {
-	c := startEtcd(t, embedtest.WithAuth("secret"))
-	client := c.Client(t)
-	s := create(t, client, session.WithTTL(time.Second))
-	for before := uint64(0); before != raftIndex(c); { // the stream authenticates when it is opened
-		before = raftIndex(c)
-		awaitRenewals(t, c, 3)
-	}
-	authenticated, index := c.Calls("Authenticate"), raftIndex(c)
-	awaitRenewals(t, c, 5)
-	require.Equal(t, authenticated, c.Calls("Authenticate"))
-	require.Equal(t, index, raftIndex(c))
-	require.NoError(t, s.Err())
+	withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+		s := create(t, c.Client(t))
+		time.Sleep(s.TTL()) // the stream authenticates when it is opened
+		authenticated, index, renewals := c.Calls("Authenticate"), c.AppliedIndex(), c.Calls("LeaseKeepAlive")
+		time.Sleep(2 * s.TTL())
+		require.Equal(t, renewals+6, c.Calls("LeaseKeepAlive"))
+		require.Equal(t, authenticated, c.Calls("Authenticate"))
+		require.Equal(t, index, c.AppliedIndex())
+		require.NoError(t, s.Err())
+	}, embedtest.WithAuth("secret"))
 }
 
 func signedTokens(t *testing.T, ttl time.Duration) embedtest.Option {
@@ -54,19 +42,20 @@ func TestATokenThatExpiresWhileTheSessionIsIdleDoesNotCostIt(t *testing.T) {
 		"JWT":    signedTokens(t, 2*time.Second),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := startEtcd(t, embedtest.WithAuth("secret"), tokens)
-			client := c.Client(t)
-			s := create(t, client, session.WithTTL(9*time.Second)) // renewed every 3 s: the token is older
-			before := c.Calls("Authenticate")
-			awaitRenewals(t, c, 2)
-			require.Greater(t, c.Calls("Authenticate"), before, "the token has expired")
-			require.NoError(t, s.Renew(t.Context()))
-			_, err := client.Put(t.Context(), "k", "v", clientv3.WithLease(s.Lease()))
-			require.NoError(t, err)
-			require.NoError(t, s.Err())
-			w, err := s.Link().Watch(t.Context(), time.Minute, "", "k")
-			require.NoError(t, err)
-			w.Stop()
+			withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+				client := c.Client(t)
+				s := create(t, client) // renewed every 5 s: the token is older
+				before := c.Calls("Authenticate")
+				time.Sleep(s.TTL())
+				require.Greater(t, c.Calls("Authenticate"), before, "the token has expired")
+				require.NoError(t, s.Renew(t.Context()))
+				_, err := client.Put(t.Context(), "k", "v", clientv3.WithLease(s.Lease()))
+				require.NoError(t, err)
+				require.NoError(t, s.Err())
+				w, err := s.Link().Watch(t.Context(), time.Minute, "", "k")
+				require.NoError(t, err)
+				w.Stop()
+			}, embedtest.WithAuth("secret"), tokens)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -59,16 +60,14 @@ func TestAReportOfARenewalThatEndsItsGoroutineEndsNoSession(t *testing.T) {
 }
 
 func TestRenewalsOnTheStreamAreReported(t *testing.T) {
-	c := startEtcd(t)
-	next, option := renewals()
-	s := create(t, c.Client(t), session.WithTTL(2*time.Second), option)
-	for range 4 {
-		r := next(t)
-		require.NoError(t, r.Err)
-		require.Equal(t, s.Lease(), r.Lease)
-		require.Positive(t, r.Took)
-		require.Less(t, r.Left, s.TTL()-s.Margin())
-	}
+	withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+		next, option := renewals()
+		s := create(t, c.Client(t), session.WithTTL(30*time.Second), option)
+		c.Delay("LeaseKeepAlive", time.Second, of(s.Lease()))
+		for range 4 {
+			require.Equal(t, session.Renewal{Lease: s.Lease(), Took: time.Second, Left: 16 * time.Second}, next(t))
+		}
+	})
 }
 
 func TestAKeepersCurrentSessionIsNotCreatedByLookingAtIt(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -21,13 +20,8 @@ import (
 // of fits the renewals of a lease, and their answers.
 func of(lease clientv3.LeaseID) embedtest.FaultOption {
 	return embedtest.When(func(message any) bool {
-		switch m := message.(type) {
-		case *etcdserverpb.LeaseKeepAliveRequest:
-			return m.ID == int64(lease)
-		case *etcdserverpb.LeaseKeepAliveResponse:
-			return m.ID == int64(lease)
-		}
-		return false
+		m, ok := message.(interface{ GetID() int64 })
+		return ok && m.GetID() == int64(lease)
 	})
 }
 
@@ -48,37 +42,38 @@ func awaitLater(t *testing.T, n int, sessions ...*session.Session) {
 
 func TestSessionsOfAClientRenewOnOneStream(t *testing.T) {
 	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
-		c := startEtcd(t, options...)
-		client := c.Client(t)
-		sessions := []*session.Session{}
-		for range 10 {
-			sessions = append(sessions, create(t, client, session.WithTTL(6*time.Second)))
-		}
-		awaitLater(t, 2, sessions[0])
-		opened := c.StreamsOpened("LeaseKeepAlive")
-		awaitLater(t, 2, sessions...)
-		require.Equal(t, opened, c.StreamsOpened("LeaseKeepAlive"))
-		require.EqualValues(t, 1, c.OpenStreams("LeaseKeepAlive"))
-		for _, s := range sessions {
-			require.EqualValues(t, 1, c.OpenStreams("LeaseKeepAlive"))
-			require.NoError(t, s.Close(t.Context()))
-		}
-		until(t, func() bool { return c.OpenStreams("LeaseKeepAlive") == 0 })
+		withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+			client := c.Client(t)
+			sessions := []*session.Session{}
+			for range 10 {
+				sessions = append(sessions, create(t, client))
+			}
+			awaitLater(t, 2, sessions[0])
+			opened := c.StreamsOpened("LeaseKeepAlive")
+			awaitLater(t, 2, sessions...)
+			require.Equal(t, opened, c.StreamsOpened("LeaseKeepAlive"))
+			for _, s := range sessions {
+				require.EqualValues(t, 1, c.OpenStreams("LeaseKeepAlive"))
+				require.NoError(t, s.Close(t.Context()))
+			}
+			until(t, func() bool { return c.OpenStreams("LeaseKeepAlive") == 0 })
+		}, options...)
 	})
 }
 
 // The leases of sessions that have been created together are due together.
 func TestThousandsOfSessionsRenewOnTheStream(t *testing.T) {
-	c := startEtcd(t, embedtest.WithAuth("secret"))
-	client := c.Client(t)
-	sessions := make([]*session.Session, 2000)
-	for i := range sessions {
-		sessions[i] = create(t, client, session.WithTTL(6*time.Second))
-	}
-	awaitLater(t, 2, sessions...)
-	opened := c.StreamsOpened("LeaseKeepAlive")
-	awaitLater(t, 2, sessions...)
-	require.Less(t, c.StreamsOpened("LeaseKeepAlive")-opened, int64(len(sessions)/2), "calls, of two renewals of each")
+	withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+		client := c.Client(t)
+		sessions := make([]*session.Session, 2000)
+		for i := range sessions {
+			sessions[i] = create(t, client)
+		}
+		awaitLater(t, 2, sessions...)
+		opened := c.StreamsOpened("LeaseKeepAlive")
+		awaitLater(t, 2, sessions...)
+		require.Equal(t, opened, c.StreamsOpened("LeaseKeepAlive"))
+	}, embedtest.WithAuth("secret"))
 }
 
 // A stream for watches and one for requests is what every session needs.
@@ -104,53 +99,52 @@ func TestTwoStreamsOfAConnectionAreEnough(t *testing.T) {
 }
 
 func TestAStreamThatLosesARenewalCostsAnAttempt(t *testing.T) {
-	for name, lose := range map[string]func(*embedtest.Cluster, ...embedtest.FaultOption) *embedtest.Fault{
-		"request": func(c *embedtest.Cluster, o ...embedtest.FaultOption) *embedtest.Fault {
-			return c.LoseRequest("LeaseKeepAlive", o...)
-		},
-		"answer": func(c *embedtest.Cluster, o ...embedtest.FaultOption) *embedtest.Fault {
-			return c.LoseReply("LeaseKeepAlive", o...)
-		},
+	for name, lose := range map[string]func(*embedtest.Cluster, string, ...embedtest.FaultOption) *embedtest.Fault{
+		"request": (*embedtest.Cluster).LoseRequest,
+		"answer":  (*embedtest.Cluster).LoseReply,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := startEtcd(t)
-			client := c.Client(t)
-			s, other := create(t, client, session.WithTTL(3*time.Second)), create(t, client, session.WithTTL(3*time.Second))
-			awaitLater(t, 2, s)
-			opened := c.StreamsOpened("LeaseKeepAlive")
-			fault := lose(c, of(s.Lease()), embedtest.Once())
-			<-fault.Bitten()
-			awaitLater(t, 3, s)
-			awaitLater(t, 3, other)
-			require.Equal(t, opened+2, c.StreamsOpened("LeaseKeepAlive"), "a call, and another stream")
-			require.EqualValues(t, 1, c.OpenStreams("LeaseKeepAlive"))
+			withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+				client := c.Client(t)
+				s, other := create(t, client), create(t, client)
+				awaitLater(t, 2, s)
+				opened := c.StreamsOpened("LeaseKeepAlive")
+				fault := lose(c, "LeaseKeepAlive", of(s.Lease()), embedtest.Once())
+				<-fault.Bitten()
+				awaitLater(t, 3, s)
+				awaitLater(t, 3, other)
+				require.Equal(t, opened+2, c.StreamsOpened("LeaseKeepAlive"), "a call, and another stream")
+				require.EqualValues(t, 1, c.OpenStreams("LeaseKeepAlive"))
+			})
 		})
 	}
 }
 
 // Its token has expired, or a member was restarted. That is no failure of a renewal.
 func TestAStreamThatEndsIsOpenedAgain(t *testing.T) {
-	c := startEtcd(t, embedtest.WithAuth("secret"))
-	log := &records{}
-	s := create(t, c.Client(t), session.WithTTL(3*time.Second), session.WithLogger(slog.New(log)))
-	awaitLater(t, 2, s)
-	authenticated, opened := c.Calls("Authenticate"), c.StreamsOpened("LeaseKeepAlive")
-	refusal := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCInvalidAuthToken, embedtest.Once())
-	<-refusal.Bitten()
-	awaitLater(t, 3, s)
-	require.Equal(t, authenticated+1, c.Calls("Authenticate"))
-	require.Equal(t, opened+1, c.StreamsOpened("LeaseKeepAlive"))
-	require.Empty(t, log.Records)
+	withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+		log := &records{}
+		s := create(t, c.Client(t), session.WithLogger(slog.New(log)))
+		awaitLater(t, 2, s)
+		authenticated, opened := c.Calls("Authenticate"), c.StreamsOpened("LeaseKeepAlive")
+		refusal := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCInvalidAuthToken, embedtest.Once())
+		<-refusal.Bitten()
+		awaitLater(t, 3, s)
+		require.Equal(t, authenticated+1, c.Calls("Authenticate"))
+		require.Equal(t, opened+1, c.StreamsOpened("LeaseKeepAlive"))
+		require.Empty(t, log.Records)
+	}, embedtest.WithAuth("secret"))
 }
 
 // Requests that every stream loses, and an endless wait for each.
 func TestAStreamThatIsNeverAnsweredIsNotOpenedAgainSoon(t *testing.T) {
-	c := startEtcd(t)
-	s := create(t, c.Client(t), session.WithTTL(3*time.Second))
-	refusal := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCPermissionDenied, of(s.Lease()), embedtest.Once())
-	<-refusal.Bitten()
-	awaitLater(t, 3, s)
-	require.Zero(t, c.OpenStreams("LeaseKeepAlive"), "renewals are calls meanwhile")
+	withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+		s := create(t, c.Client(t))
+		refusal := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCPermissionDenied, of(s.Lease()), embedtest.Once())
+		<-refusal.Bitten()
+		awaitLater(t, 3, s)
+		require.Zero(t, c.OpenStreams("LeaseKeepAlive"), "renewals are calls meanwhile")
+	})
 }
 
 // stuck opens streams that take no message once it holds. So does one of gRPC that a server has refused unseen, as one
@@ -190,12 +184,13 @@ func TestAStreamThatTakesNoMessageHoldsUpNoSession(t *testing.T) {
 // An answer that comes late does not stretch the deadline, which counts from before the request was sent.
 func TestALateAnswerOnTheStreamDoesNotStretchTheDeadline(t *testing.T) {
 	const late = 900 * time.Millisecond
-	c := startEtcd(t)
-	s := create(t, c.Client(t), session.WithTTL(6*time.Second))
-	awaitLater(t, 1, s)
-	answers := c.Delay("LeaseKeepAlive", late, of(s.Lease()))
-	before := s.Deadline()
-	until(t, func() bool { return s.Deadline().Sub(before) > s.TTL()/6 })
-	require.LessOrEqual(t, time.Until(s.Deadline()), s.TTL()-s.TTL()/10-late)
-	require.Positive(t, answers.Bites())
+	withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
+		s := create(t, c.Client(t))
+		awaitLater(t, 1, s)
+		answers := c.Delay("LeaseKeepAlive", late, of(s.Lease()))
+		before := s.Deadline()
+		until(t, func() bool { return s.Deadline().Sub(before) > s.TTL()/6 })
+		require.LessOrEqual(t, time.Until(s.Deadline()), s.TTL()-s.TTL()/10-late)
+		require.Positive(t, answers.Bites())
+	})
 }
