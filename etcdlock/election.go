@@ -53,7 +53,9 @@ type candidacy struct {
 }
 
 func (c *candidacy) join(ctx context.Context) error {
-	t, err := c.election.queue.JoinCandidate(ctx, c.value, c.election.opts.priority)
+	t, err := fairqueue.JoinN(ctx, c.election.source, 1, fairqueue.Place{
+		Queue: c.election.queue, Mode: fairqueue.Candidate, Value: c.value, Priority: c.election.opts.priority,
+	})
 	if err == nil {
 		c.Ticket = t
 	}
@@ -62,11 +64,7 @@ func (c *candidacy) join(ctx context.Context) error {
 
 func (c *candidacy) Wait(ctx context.Context) error {
 	for {
-		alone := c.Granted() // it was the first in line, and so the last
 		err := c.Ticket.Wait(ctx)
-		if err == nil && !alone {
-			err = c.prefer(ctx)
-		}
 		if err == nil || !errors.Is(err, fairqueue.ErrGone) || c.Session().Err() != nil {
 			return err
 		}
@@ -74,19 +72,6 @@ func (c *candidacy) Wait(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// prefer passes the term on, before it begins, to a candidate of higher priority. Then the error is ErrGone.
-func (c *candidacy) prefer(ctx context.Context) error {
-	passed, err := c.GiveWay(ctx)
-	if passed {
-		return fairqueue.ErrGone
-	}
-	if err != nil {
-		// Gone or not: a late request to join may bring it back. If this fails, it goes on in the background.
-		_ = c.Leave(ctx)
-	}
-	return err
 }
 
 // Leader is the leader or a candidate. The zero Leader is a vacancy.

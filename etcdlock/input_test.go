@@ -73,7 +73,7 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 		striped   = etcdlock.NewStriped(s, "stock", 3)
 		permits   = etcdlock.NewSemaphore(s, "pool", 3)
 		election  = etcdlock.NewElection(s, "leader")
-		queue     = fairqueue.New(s, "queue")
+		queue     = fairqueue.New(s, "queue", fairqueue.Options{})
 		term      = lead(t, election, "me")
 		leads     = func(context.Context, *etcdlock.Term) error { return nil }
 		work      = func(context.Context, *etcdlock.Hold) error { return nil }

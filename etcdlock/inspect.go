@@ -71,7 +71,7 @@ func inspect(ctx context.Context, client *clientv3.Client, name string, opts []O
 	if err != nil {
 		return Queue{}, err
 	}
-	queue := fairqueue.New(onlooker{client}, prefix)
+	queue := fairqueue.New(onlooker{client}, prefix, fairqueue.Options{})
 	entries, size, err := queue.Entries(ctx)
 	if err != nil {
 		return Queue{}, err

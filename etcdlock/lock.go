@@ -110,7 +110,7 @@ type single struct {
 
 func newSingle(src session.Source, o options, kind, name string) single {
 	l, prefix := newLock(src, o, kind, name)
-	s := single{lock: l, queue: fairqueue.NewWith(src, prefix, o.queue), mode: fairqueue.Exclusive}
+	s := single{lock: l, queue: fairqueue.New(src, prefix, o.queue), mode: fairqueue.Exclusive}
 	if kind == kindRead {
 		s.mode = fairqueue.Shared
 	}

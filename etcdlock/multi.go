@@ -73,7 +73,7 @@ func (m *Multi) With(opts ...Option) *Multi {
 // this etcd allows. For [ErrUpgrade] the source that counts is that given to NewMulti.
 func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "lock", func(ctx context.Context) (*fairqueue.Ticket, error) {
-		return fairqueue.JoinAll(ctx, m.source, m.places...)
+		return fairqueue.JoinN(ctx, m.source, len(m.places), m.places...)
 	})
 }
 
@@ -81,6 +81,6 @@ func (m *Multi) Lock(ctx context.Context) (*Hold, error) {
 // [ErrBusy], after the read.
 func (m *Multi) TryLock(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "trylock", func(ctx context.Context) (*fairqueue.Ticket, error) {
-		return fairqueue.TryAny(ctx, m.source, len(m.places), m.places...)
+		return fairqueue.TryN(ctx, m.source, len(m.places), m.places...)
 	})
 }

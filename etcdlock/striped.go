@@ -29,14 +29,13 @@ func NewStriped(src session.Source, name string, stripes int, opts ...Option) *S
 		panic("etcdlock: the number of stripes must be positive")
 	}
 	o := collect("a Striped", opts)
-	l, prefix := newLock(src, o, kindMulti, name)
+	l, _ := newLock(src, o, kindMulti, name)
 	l.covers[0].prefix = "" // there is no lock of that name
 	s := &Striped{lock: l}
-	queue := fairqueue.NewWith(src, prefix, o.queue)
 	for i := range stripes {
-		part, prefix := newLock(src, o, kindMutex, name+"/"+strconv.Itoa(i))
+		part := newSingle(src, o, kindMutex, name+"/"+strconv.Itoa(i))
 		s.err = cmp.Or(s.err, part.err)
-		s.stripes = append(s.stripes, &Mutex{single: single{lock: part, queue: queue.At(prefix), mode: fairqueue.Exclusive}})
+		s.stripes = append(s.stripes, &Mutex{single: part})
 	}
 	for _, m := range s.stripes {
 		m.err = s.err // "" is not a name, though "/0" is
@@ -119,9 +118,9 @@ func (s *Striped) anyN(ctx context.Context, op string, n int, wait bool) (*Hold,
 	}
 	var chosen *fairqueue.Ticket
 	h, err := s.acquireClaim(ctx, op, func(ctx context.Context) (_ claim, err error) {
-		chosen, err = fairqueue.TryAny(ctx, s.source, n, places...)
+		chosen, err = fairqueue.TryN(ctx, s.source, n, places...)
 		if wait && errors.Is(err, ErrBusy) {
-			chosen, err = fairqueue.JoinAny(ctx, s.source, n, places...)
+			chosen, err = fairqueue.JoinN(ctx, s.source, n, places...)
 		}
 		return &chosenStripes{ticketClaim{Ticket: chosen}, s}, err
 	})

@@ -48,34 +48,35 @@ func (t *Term) Resign(ctx context.Context) error { return t.Unlock(ctx) }
 // the same moment, the next in line leads.
 func (t *Term) Transfer(ctx context.Context, candidate string) error {
 	t.ready(ctx)
+	var left bool
 	var err error
 	select {
 	case t.candidacy.transfers <- struct{}{}:
-		err = t.passTo(ctx, candidate)
+		left, err = t.passTo(ctx, candidate)
 		<-t.candidacy.transfers
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if t.candidacy.Left() {
+	if left {
 		_ = t.Unlock(ctx) // makes no request
 	}
 	return failed("transfer", t.Name(), err)
 }
 
-func (t *Term) passTo(ctx context.Context, candidate string) error {
+func (t *Term) passTo(ctx context.Context, candidate string) (left bool, err error) {
 	if err := t.Err(); err != nil {
-		return err
+		return false, err
 	}
-	err := t.candidacy.PassTo(ctx, func(behind []fairqueue.Entry) int {
+	left, err = t.candidacy.PassTo(ctx, func(behind []fairqueue.Entry) int {
 		return slices.IndexFunc(behind, func(e fairqueue.Entry) bool { return string(e.Value) == candidate })
 	})
 	switch {
 	case errors.Is(err, fairqueue.ErrGone):
-		return t.end(err)
-	case t.candidacy.Left() && t.Err() == nil:
+		err = t.end(err)
+	case left && t.Err() == nil:
 		_ = t.end(ErrUnlocked) // also if the outcome is unknown
 	}
-	return err
+	return left, err
 }
 
 // gone has no effect before a transfer that is under way is over. That may have removed the key, and ends the term

@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
+	"github.com/etcdlock/locks/session"
 )
 
 // campaign is one that leads and others that wait, in order, each with a session of its own.
@@ -29,12 +30,12 @@ func startCampaign(t *testing.T, waiters int) *campaign {
 	watches := spyOnWatches(p.c)
 	ctx, stop := context.WithCancel(within(t, patience))
 	for i := range waiters + 1 {
-		q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
-		ticket := joinCandidate(t, q, string(rune('a'+i)), 0)
+		s := open(t, client)
+		ticket := joinCandidate(t, s, string(rune('a'+i)), 0)
 		p.line = append(p.line, ticket)
 		if i == 0 {
 			require.NoError(t, ticket.Wait(within(t, patience)))
-			p.queue, p.waiting = q, append(p.waiting, nil)
+			p.queue, p.waiting = queueAt(s, "q"), append(p.waiting, nil)
 			continue
 		}
 		p.waiting = append(p.waiting, wait(t, ctx, ticket))
@@ -44,11 +45,20 @@ func startCampaign(t *testing.T, waiters int) *campaign {
 	return p
 }
 
-func joinCandidate(t testing.TB, q *fairqueue.Queue, value string, priority int) *fairqueue.Ticket {
+// joinCandidate joins the queue at q.
+func joinCandidate(t testing.TB, s *session.Session, value string, priority int) *fairqueue.Ticket {
 	t.Helper()
-	ticket, err := q.JoinCandidate(within(t, patience), value, priority)
-	require.NoError(t, err)
-	return ticket
+	return joinN(t, s, 1, candidate(s, value, priority))
+}
+
+func candidate(s *session.Session, value string, priority int) fairqueue.Place {
+	return fairqueue.Place{Queue: queueAt(s, "q"), Mode: fairqueue.Candidate, Value: value, Priority: priority}
+}
+
+func passTo(t testing.TB, ticket *fairqueue.Ticket, chosen func([]fairqueue.Entry) int) error {
+	t.Helper()
+	_, err := ticket.PassTo(within(t, patience), chosen)
+	return err
 }
 
 // named chooses by value.
@@ -84,7 +94,7 @@ func TestPassingThatWasAppliedWithoutSpaceIsDone(t *testing.T) {
 	p := startCampaign(t, 2)
 	client := p.line[0].Session().Client()
 	refused := p.c.Refuse("Txn", rpctypes.ErrGRPCNoSpace, embedtest.Once(), embedtest.When(passing))
-	require.NoError(t, p.line[0].PassTo(within(t, patience), func(behind []fairqueue.Entry) int {
+	require.NoError(t, passTo(t, p.line[0], func(behind []fairqueue.Entry) int {
 		remove(t, client, p.line[0].Key())
 		remove(t, client, p.line[1].Key())
 		return named("c")(behind)
@@ -100,17 +110,17 @@ func TestStrangersAreNotPassedOver(t *testing.T) {
 			p := startCampaign(t, 1)
 			client := p.line[0].Session().Client()
 			put(t, client, key)
-			last := joinCandidate(t, fairqueue.New(open(t, client), "q"), "z", 0)
+			last := joinCandidate(t, open(t, client), "z", 0)
 			before := storeRevision(t, client)
-			err := p.line[0].PassTo(within(t, patience), named("z"))
+			err := passTo(t, p.line[0], named("z"))
 			require.ErrorIs(t, err, fairqueue.ErrForeign)
 			require.ErrorContains(t, err, key)
 			require.Equal(t, before, storeRevision(t, client))
 			require.NotZero(t, revisionOf(t, client, last.Key()))
 			// It may be passed to, and to those before it.
-			require.NoError(t, p.line[0].PassTo(within(t, patience), named("b")))
+			require.NoError(t, passTo(t, p.line[0], named("b")))
 			requireGranted(t, p.waiting[1])
-			require.NoError(t, p.line[1].PassTo(within(t, patience), func([]fairqueue.Entry) int { return 0 }))
+			require.NoError(t, passTo(t, p.line[1], func([]fairqueue.Entry) int { return 0 }))
 			require.Equal(t, []string{key, last.Key()}, []string{entriesOf(t, p.queue)[0].Key, entriesOf(t, p.queue)[1].Key})
 		})
 	}
@@ -125,12 +135,12 @@ func TestMoreThanATransactionCanCarryAreNotPassedOver(t *testing.T) {
 	}
 	_, err := client.Txn(within(t, patience)).Then(puts...).Commit()
 	require.NoError(t, err)
-	chosen := joinCandidate(t, q, "z", 0)
+	chosen := joinCandidate(t, open(t, client), "z", 0)
 	before := storeRevision(t, client)
 	requireTooMany := func(want fairqueue.TooManyError) {
 		t.Helper()
 		var got *fairqueue.TooManyError
-		require.ErrorAs(t, leader.PassTo(within(t, patience), named("z")), &got)
+		require.ErrorAs(t, passTo(t, leader, named("z")), &got)
 		require.Equal(t, want, *got)
 		require.Equal(t, before, storeRevision(t, client))
 	}
@@ -140,7 +150,7 @@ func TestMoreThanATransactionCanCarryAreNotPassedOver(t *testing.T) {
 	lower := c.Refuse("Txn", rpctypes.ErrGRPCTooManyOps, embedtest.When(passing))
 	requireTooMany(fairqueue.TooManyError{Places: 128})
 	lower.Heal()
-	require.NoError(t, leader.PassTo(within(t, patience), named("z")))
+	require.NoError(t, passTo(t, leader, named("z")))
 	require.NoError(t, chosen.Wait(within(t, patience)))
 	require.Equal(t, []string{chosen.Key()}, keysUnder(t, client, "q"))
 }
@@ -161,7 +171,7 @@ func TestPassingFollowsTheQueue(t *testing.T) {
 			p := startCampaign(t, 2)
 			client := p.line[0].Session().Client()
 			fault := p.c.Hold("Txn", embedtest.Once(), embedtest.When(passing))
-			passed := background(t, func() error { return p.line[0].PassTo(within(t, patience), named("c")) })
+			passed := background(t, func() error { return passTo(t, p.line[0], named("c")) })
 			require.NoError(t, fault.Wait(within(t, patience)))
 			remove(t, client, p.line[gone].Key())
 			fault.Heal()
@@ -187,7 +197,7 @@ func TestPassingThatWasNeverAppliedIsNotTakenForDone(t *testing.T) {
 	p := startCampaign(t, 2)
 	client := p.line[0].Session().Client()
 	fault := p.c.LoseRequest("Txn", embedtest.Once(), embedtest.When(passing))
-	passed := background(t, func() error { return p.line[0].PassTo(within(t, patience), named("c")) })
+	passed := background(t, func() error { return passTo(t, p.line[0], named("c")) })
 	require.NoError(t, fault.Wait(within(t, patience)))
 	remove(t, client, p.line[2].Key())
 	remove(t, client, p.line[0].Key())
@@ -202,11 +212,11 @@ func TestPassingThatWasRefusedAfterADoubtIsNotTakenForDone(t *testing.T) {
 	t.Parallel()
 	p := startCampaign(t, 1)
 	client := p.line[0].Session().Client()
-	later := joinCandidate(t, fairqueue.New(open(t, client), "q"), "c", 0)
+	later := joinCandidate(t, open(t, client), "c", 0)
 	fault := p.c.LoseRequest("Txn", embedtest.Once(), embedtest.When(passing))
 	rounds := 0
 	passed := background(t, func() error {
-		return p.line[0].PassTo(within(t, patience), func(behind []fairqueue.Entry) int {
+		return passTo(t, p.line[0], func(behind []fairqueue.Entry) int {
 			if rounds++; rounds == 2 { // the one in between is gone, and nobody is left to be passed over
 				remove(t, client, p.line[0].Key())
 			}
@@ -221,14 +231,14 @@ func TestPassingThatWasRefusedAfterADoubtIsNotTakenForDone(t *testing.T) {
 }
 
 func TestEntriesTellValuesAndPrioritiesOfCandidates(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	q := fairqueue.New(open(t, c.Client(t)), "q")
-	first := joinCandidate(t, q, `{"mark":"shared",`, 1<<40)
+	_, client := begin(t)
+	s := open(t, client)
+	q := queueAt(s, "q")
+	first := joinCandidate(t, s, `{"mark":"shared",`, 1<<40)
 	reader := join(t, q, fairqueue.Shared)
 	require.False(t, reader.Granted(), "a value of the caller's is no mark")
 	leave(t, reader)
-	joinCandidate(t, q, "", 0)
+	joinCandidate(t, s, "", 0)
 	entries := entriesOf(t, q)
 	require.Equal(t, 1<<40, entries[0].Priority)
 	require.Equal(t, fairqueue.Candidate, entries[0].Mode)
@@ -238,5 +248,5 @@ func TestEntriesTellValuesAndPrioritiesOfCandidates(t *testing.T) {
 	require.NoError(t, first.Set(within(t, patience), "new"))
 	require.Equal(t, "new", string(entriesOf(t, q)[0].Value))
 	require.Equal(t, first.Revision(), entriesOf(t, q)[0].Revision)
-	require.Panics(t, func() { _, _ = q.JoinCandidate(within(t, patience), "", -1) })
+	require.Panics(t, func() { joinCandidate(t, s, "", -1) })
 }

@@ -78,8 +78,8 @@ func TestCost(t *testing.T) {
 	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
 		t.Run(mode.String(), func(t *testing.T) {
 			c, client := begin(t)
-			mine := fairqueue.NewWith(open(t, client, session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
-			theirs := fairqueue.NewWith(open(t, client, session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
+			s, other := open(t, client, session.WithTTL(never)), open(t, client, session.WithTTL(never))
+			mine, theirs := queueAt(s, "q"), queueAt(other, "q")
 			m := newMeter(t, c)
 			// A shared ticket looks with one transaction, at several spans.
 			look := cost{reads: 1}
@@ -135,8 +135,8 @@ func TestCost(t *testing.T) {
 			}
 
 			// In line, and something does happen: one key is read once.
-			holder = hold(t, theirs.At("r"), fairqueue.Exclusive)
-			ticket = join(t, mine.At("r"), mode)
+			holder = hold(t, queueAt(other, "r"), fairqueue.Exclusive)
+			ticket = join(t, queueAt(s, "r"), mode)
 			put(t, client, "elsewhere")
 			m.spent()
 			granted = wait(t, within(t, patience), ticket)
@@ -152,8 +152,8 @@ func TestCost(t *testing.T) {
 
 func TestALongQueueCostsOneLookMore(t *testing.T) {
 	c, client := begin(t)
-	theirs := fairqueue.New(open(t, client, session.WithTTL(never)), "q")
-	mine := fairqueue.NewWith(open(t, client, session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
+	theirs := queueAt(open(t, client, session.WithTTL(never)), "q")
+	mine := queueAt(open(t, client, session.WithTTL(never)), "q")
 	m := newMeter(t, c)
 
 	var ahead []*fairqueue.Ticket
@@ -182,7 +182,7 @@ func TestALongQueueCostsOneLookMore(t *testing.T) {
 // One release means one event, for one waiter.
 func TestAReleaseWakesOneWaiter(t *testing.T) {
 	c, client := begin(t)
-	q := fairqueue.NewWith(open(t, client, session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
+	q := queueAt(open(t, client, session.WithTTL(never)), "q")
 	holder := hold(t, q, fairqueue.Exclusive)
 	m := newMeter(t, c)
 
@@ -212,7 +212,7 @@ func TestAReleaseWakesOneWaiter(t *testing.T) {
 func TestNamesAreUsedAgain(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	name := func(mode fairqueue.Mode, slot int) string {
 		return fmt.Sprintf("q/%c%x-%x", mode, s.Lease(), slot)
 	}
@@ -233,14 +233,14 @@ func TestNamesAreUsedAgain(t *testing.T) {
 	requireBusy(t, q, fairqueue.Exclusive)
 	require.Equal(t, name(fairqueue.Exclusive, 17), join(t, q, fairqueue.Exclusive).Key())
 	// Another queue of the session counts for itself.
-	require.Equal(t, "other"+name(fairqueue.Exclusive, 0)[1:], hold(t, fairqueue.New(s, "other"), fairqueue.Exclusive).Key())
+	require.Equal(t, "other"+name(fairqueue.Exclusive, 0)[1:], hold(t, queueAt(s, "other"), fairqueue.Exclusive).Key())
 }
 
 // Whatever is read on behalf of a waiter may be answered by any member (invariant 2);
 // a refusal must come from the quorum.
 func TestAnyMemberAnswersALookAndTheQuorumARefusal(t *testing.T) {
 	c, client := begin(t)
-	q := fairqueue.New(open(t, client, session.WithTTL(never)), "q")
+	q := queueAt(open(t, client, session.WithTTL(never)), "q")
 	quorum := spyOnRequests(c, "Range", func(message any) bool { return !message.(*etcdserverpb.RangeRequest).Serializable })
 	local := spyOnRequests(c, "Range", func(message any) bool { return message.(*etcdserverpb.RangeRequest).Serializable })
 
@@ -260,8 +260,8 @@ func TestAnyMemberAnswersALookAndTheQuorumARefusal(t *testing.T) {
 func TestWatchesThatHaveEndedWhileTheyWereKeptAreInNobodysWay(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
-	theirs := fairqueue.New(open(t, c.Client(t), session.WithTTL(never)), "q")
-	mine := fairqueue.NewWith(open(t, c.Client(t), session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
+	theirs := queueAt(open(t, c.Client(t), session.WithTTL(never)), "q")
+	mine := queueAt(open(t, c.Client(t), session.WithTTL(never)), "q")
 	writer := hold(t, theirs, fairqueue.Exclusive)
 	var readers []*fairqueue.Ticket
 	var granted []<-chan error
@@ -360,5 +360,5 @@ func TestTheEndOfTheSessionEndsAWaitOnAStreamThatIsStuck(t *testing.T) {
 func virtual(t *testing.T, c *embedtest.Cluster) *fairqueue.Queue {
 	start := time.Now()
 	s := open(t, c.Client(t), session.WithTTL(never), session.WithClock(func() time.Duration { return time.Since(start) }))
-	return fairqueue.NewWith(s, "q", fairqueue.Options{Recheck: never})
+	return queueAt(s, "q")
 }

@@ -66,7 +66,7 @@ func TestAJoinThatWasAppliedAndReportedAsFailedFindsItself(t *testing.T) {
 			t.Run(reason+", "+way, func(t *testing.T) {
 				t.Parallel()
 				c := embedtest.Start(t)
-				q := fairqueue.New(open(t, disowning(t, c, said)), "q")
+				q := queueAt(open(t, disowning(t, c, said)), "q")
 				ticket, err := join(within(t, patience), q)
 				require.NoError(t, err)
 				require.NoError(t, ticket.Wait(within(t, patience)))
@@ -85,7 +85,7 @@ func TestWhatEtcdHasNoSpaceForLeavesNothingToWatchOver(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			c := embedtest.Start(t)
-			q := fairqueue.New(open(t, c.Client(t)), "q")
+			q := queueAt(open(t, c.Client(t)), "q")
 			free, err := join(within(t, patience), q)
 			require.NoError(t, err)
 			leave(t, free)
@@ -109,7 +109,7 @@ func TestCallsThatAreRefusedTheSameEpochUseTheNext(t *testing.T) {
 		Name: "u", Password: "u", Grants: []embedtest.Grant{embedtest.ReadWrite("locks/q/")},
 	}))
 	s := open(t, c.ClientAs(t, "u"))
-	q := fairqueue.New(s, "locks/q")
+	q := queueAt(s, "locks/q")
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	first := calling(t, func() (any, error) { return q.Join(within(t, patience), fairqueue.Exclusive) })
 	<-held.Bitten()
@@ -126,16 +126,16 @@ func TestAGroupNeedsOneEpoch(t *testing.T) {
 	s := open(t, c.Client(t))
 	places := make([]fairqueue.Place, 127)
 	for i := range places {
-		places[i] = fairqueue.Place{Queue: fairqueue.New(s, fmt.Sprintf("orders/%d/lock", i)), Mode: fairqueue.Exclusive}
+		places[i] = fairqueue.Place{Queue: queueAt(s, fmt.Sprintf("orders/%d/lock", i)), Mode: fairqueue.Exclusive}
 	}
-	g, err := fairqueue.JoinAll(within(t, patience), s, places...)
+	g, err := fairqueue.JoinN(within(t, patience), s, len(places), places...)
 	require.NoError(t, err)
 	require.True(t, g.Granted())
 	leave(t, g)
 
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	ctx, cancel := context.WithCancel(within(t, patience))
-	waiting := calling(t, func() (any, error) { return fairqueue.JoinAll(ctx, s, places...) })
+	waiting := calling(t, func() (any, error) { return fairqueue.JoinN(ctx, s, len(places), places...) })
 	<-held.Bitten()
 	cancel()
 	require.ErrorIs(t, result(t, waiting), context.Canceled)
@@ -143,7 +143,7 @@ func TestAGroupNeedsOneEpoch(t *testing.T) {
 		return revisionOf(t, c.Client(t), fmt.Sprintf("orders/0/!/epoch/%x", s.Lease())) > 0
 	})
 	held.Heal()
-	g, err = fairqueue.TryAny(within(t, patience), s, len(places), places...)
+	g, err = fairqueue.TryN(within(t, patience), s, len(places), places...)
 	require.NoError(t, err)
 	leave(t, g)
 }

@@ -100,7 +100,8 @@
 //	a slot with them                   1 read + 1                         1
 //	Share, Set                         1                                  1
 //	PassTo                             2 reads + 1                        1
-//	GiveWay, none is higher            1 read                             0
+//	candidate, after a wait            1 read more                        1
+//	  another has a higher priority    2 reads more + 1                   2
 //	Resize                             1 read + 1                         1
 //	ReleaseAfter                       2                                  2
 //

@@ -21,7 +21,7 @@ var (
 	// known, is alive: it was removed, or passed over. It wraps [session.ErrLost]. To be in line again, join again.
 	ErrGone = keys.ErrGone
 
-	// ErrTooLarge is returned for a candidate's value of more than 1 MiB ([Queue.JoinCandidate],
+	// ErrTooLarge is returned for a candidate's value of more than 1 MiB ([Place],
 	// [Ticket.Set]), and by whatever joins a queue that has a label of more than 512 bytes
 	// ([Options]). The error says how much is allowed. Nothing was sent. Store a large value
 	// elsewhere, and where it is in the ticket.

@@ -41,7 +41,7 @@ func check(err error) {
 func Example() {
 	ctx, s, stop := start()
 	defer stop()
-	queue := fairqueue.NewWith(s, "printer", fairqueue.Options{Label: "example"})
+	queue := fairqueue.New(s, "printer", fairqueue.Options{Label: "example"})
 
 	writer, err := queue.Join(ctx, fairqueue.Exclusive)
 	check(err)
@@ -70,12 +70,12 @@ func Example() {
 }
 
 // A transfer between two accounts takes both at one revision, so two of them cannot wait for each other.
-func ExampleJoinAll() {
+func ExampleJoinN() {
 	ctx, s, stop := start()
 	defer stop()
-	both, err := fairqueue.JoinAll(ctx, s,
-		fairqueue.Place{Queue: fairqueue.New(s, "account/7"), Mode: fairqueue.Exclusive},
-		fairqueue.Place{Queue: fairqueue.New(s, "account/9"), Mode: fairqueue.Exclusive})
+	both, err := fairqueue.JoinN(ctx, s, 2,
+		fairqueue.Place{Queue: fairqueue.New(s, "account/7", fairqueue.Options{}), Mode: fairqueue.Exclusive},
+		fairqueue.Place{Queue: fairqueue.New(s, "account/9", fairqueue.Options{}), Mode: fairqueue.Exclusive})
 	check(err)
 	check(both.Wait(ctx))
 	// The write takes effect only while both are owned.
@@ -91,7 +91,7 @@ func ExampleJoinAll() {
 func ExampleQueue_JoinPermits() {
 	ctx, s, stop := start()
 	defer stop()
-	queue := fairqueue.New(s, "downloads")
+	queue := fairqueue.New(s, "downloads", fairqueue.Options{})
 	large, err := queue.JoinPermits(ctx, 2, 3)
 	check(err)
 	check(large.Wait(ctx))

@@ -71,7 +71,7 @@ func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
 			if name == "swallowed events" || name == "watches that are not created" {
 				recheck = 50 * time.Millisecond
 			}
-			q := fairqueue.NewWith(open(t, theirs), "q", fairqueue.Options{Recheck: recheck})
+			q := fairqueue.New(open(t, theirs), "q", fairqueue.Options{Recheck: recheck})
 			s := follow(t, within(t, 2*patience), q)
 			require.Empty(t, s.next(t))
 			watches.await(t, 1)
@@ -107,7 +107,7 @@ func TestAFollowerGoesOnAfterACompactionOfWhatItMissed(t *testing.T) {
 	c := embedtest.Start(t)
 	theirs, link := c.Link(t)
 	client := c.Client(t)
-	s := follow(t, within(t, patience), fairqueue.NewWith(open(t, theirs), "q", fairqueue.Options{Recheck: never}))
+	s := follow(t, within(t, patience), queueAt(open(t, theirs), "q"))
 	require.Empty(t, s.next(t))
 	set(t, client, "q/a", "1")
 	require.Equal(t, "1", values(s.next(t)))
@@ -134,7 +134,7 @@ func TestFollowingNeedsNoSessionAndEndsWithItsContextOrLoop(t *testing.T) {
 	grants := c.Calls("LeaseGrant")
 	put(t, client, "q/a")
 	for _, source := range []session.Source{keeper, s} {
-		q := fairqueue.New(source, "q")
+		q := queueAt(source, "q")
 		require.Len(t, entriesOf(t, q), 1)
 		ctx, cancel := context.WithCancel(within(t, patience))
 		told := follow(t, ctx, q)
@@ -188,7 +188,7 @@ func TestAFollowerSaysThatItMayNotLookAndGoesOn(t *testing.T) {
 // Whatever else uses the stream may leave it before etcd has confirmed the follower's watch.
 func TestAFollowerGoesOnWhileItsStreamIsLeftAgainAndAgain(t *testing.T) {
 	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	q := newQueue(t, client)
 	held := c.Hold("Watch")
 	s := follow(t, within(t, patience), q)
 	require.Empty(t, s.next(t))
@@ -214,7 +214,7 @@ func TestAFollowerBeginsAnewWhenEtcdGoesBack(t *testing.T) {
 			t.Run(name+", "+further, func(t *testing.T) {
 				c, client := begin(t)
 				put(t, client, "q/old")
-				told := follow(t, t.Context(), fairqueue.NewWith(session.Keep(client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}))
+				told := follow(t, t.Context(), fairqueue.New(session.Keep(client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}))
 				require.Len(t, told.next(t), 1)
 				snapshot, err := c.Snapshot(t.Context())
 				require.NoError(t, err)

@@ -15,9 +15,9 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-func joinAny(t testing.TB, s session.Source, n int, p ...fairqueue.Place) *fairqueue.Ticket {
+func joinN(t testing.TB, s session.Source, n int, p ...fairqueue.Place) *fairqueue.Ticket {
 	t.Helper()
-	g, err := fairqueue.JoinAny(within(t, patience), s, n, p...)
+	g, err := fairqueue.JoinN(within(t, patience), s, n, p...)
 	require.NoError(t, err)
 	return g
 }
@@ -30,7 +30,7 @@ func TestAWaiterForAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
 		held = append(held, hold(t, p.Queue, fairqueue.Exclusive))
 	}
 	watches := spyOnWatches(c)
-	g := joinAny(t, s, 2, places(s, 4)...)
+	g := joinN(t, s, 2, places(s, 4)...)
 	require.False(t, g.Granted())
 	waiting := wait(t, within(t, patience), g)
 	watches.await(t, 4)
@@ -48,7 +48,7 @@ func TestAWaiterForAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
 	require.Len(t, keysUnder(t, client, "g"), 2)
 
 	// More than enough are free: the rest goes as well.
-	g = joinAny(t, s, 1, places(s, 4)...)
+	g = joinN(t, s, 1, places(s, 4)...)
 	require.NoError(t, g.Wait(within(t, patience)))
 	require.Len(t, g.Chosen(), 1)
 	require.Contains(t, []int{1, 3}, g.Chosen()[0])
@@ -68,7 +68,7 @@ func TestWaitersForAnyAreServedInOrder(t *testing.T) {
 	var groups []*fairqueue.Ticket
 	for i := range 3 {
 		s := open(t, client)
-		groups = append(groups, joinAny(t, s, 1, places(s, 2)...))
+		groups = append(groups, joinN(t, s, 1, places(s, 2)...))
 		waiting = append(waiting, wait(t, within(t, patience), groups[i]))
 		watches.await(t, 2*(i+1))
 	}
@@ -89,7 +89,7 @@ func TestWaitersForAnyAreServedInOrder(t *testing.T) {
 func TestALostReplyOfTheChoiceIsHarmless(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
-	g := joinAny(t, s, 1, places(s, 3)...)
+	g := joinN(t, s, 1, places(s, 3)...)
 	fault := c.LoseReply("Txn", embedtest.Once())
 	waiting := wait(t, within(t, patience), g)
 	require.NoError(t, fault.Wait(within(t, patience)))
@@ -104,7 +104,7 @@ func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
 	put(t, client, "g/2/694d")
-	g := joinAny(t, s, 2, places(s, 3)...)
+	g := joinN(t, s, 2, places(s, 3)...)
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(leaving))
 	waiting := wait(t, within(t, patience), g)
 	require.NoError(t, fault.Wait(within(t, patience)))
@@ -120,7 +120,7 @@ func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
 func TestALateChoiceDoesNotTakeWhatAnotherHolds(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
-	g := joinAny(t, s, 1, places(s, 2)...)
+	g := joinN(t, s, 1, places(s, 2)...)
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(leaving))
 	waiting := wait(t, within(t, patience), g)
 	require.NoError(t, fault.Wait(within(t, patience)))
@@ -139,7 +139,7 @@ func TestTriesForAnyDoNotFailAsLongAsEnoughAreFree(t *testing.T) {
 	try := func(s *session.Session) error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		g, err := fairqueue.TryAny(ctx, s, 2, places(s, 2*n)...)
+		g, err := fairqueue.TryN(ctx, s, 2, places(s, 2*n)...)
 		if err != nil {
 			return err
 		}
@@ -179,11 +179,11 @@ func TestTryAnyOfSharedPlaces(t *testing.T) {
 	for i := range p {
 		p[i].Mode = fairqueue.Shared
 	}
-	g, err := fairqueue.TryAny(within(t, patience), s, 2, p...)
+	g, err := fairqueue.TryN(within(t, patience), s, 2, p...)
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 2}, g.Chosen())
 	require.NoError(t, g.Wait(within(t, patience)))
-	_, err = fairqueue.TryAny(within(t, patience), s, 3, p...)
+	_, err = fairqueue.TryN(within(t, patience), s, 3, p...)
 	require.ErrorIs(t, err, fairqueue.ErrBusy)
 }
 
@@ -215,7 +215,7 @@ func TestAWaiterForAnyOfVeryManyWaitsForAPartOfThem(t *testing.T) {
 	s, other := open(t, client), open(t, client)
 	held := holdAll(t, other, places(other, many))
 
-	g := joinAny(t, s, 1, places(s, many)...)
+	g := joinN(t, s, 1, places(s, many)...)
 	part := standsIn(t, client, many)
 	require.Len(t, part, 64)
 	waiting := wait(t, within(t, patience), g)
@@ -224,11 +224,11 @@ func TestAWaiterForAnyOfVeryManyWaitsForAPartOfThem(t *testing.T) {
 	require.Equal(t, []int{part[7]}, g.Chosen())
 	require.Empty(t, standsIn(t, client, many))
 
-	g = joinAny(t, s, 100, places(s, many)...)
+	g = joinN(t, s, 100, places(s, many)...)
 	require.NotEqual(t, part, standsIn(t, client, many))
 	require.Len(t, g.Chosen(), 100)
 	g.Abandon()
-	_, err := fairqueue.JoinAny(within(t, patience), s, 129, places(s, many)...)
+	_, err := fairqueue.JoinN(within(t, patience), s, 129, places(s, many)...)
 	var tooMany *fairqueue.TooManyError
 	require.ErrorAs(t, err, &tooMany)
 	require.Equal(t, fairqueue.TooManyError{Places: 129, Limit: 127}, *tooMany)
@@ -241,7 +241,7 @@ func TestAWaiterForAnyJoinsAsManyPlacesAsEtcdAllows(t *testing.T) {
 	client := c.Client(t)
 	s, other := open(t, client), open(t, client)
 	held := holdAll(t, other, places(other, many))
-	g := joinAny(t, s, 2, places(s, many)...)
+	g := joinN(t, s, 2, places(s, many)...)
 	part := standsIn(t, client, many)
 	require.Less(t, len(part), many)
 	waiting := wait(t, within(t, patience), g)

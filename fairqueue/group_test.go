@@ -19,7 +19,7 @@ import (
 func places(s session.Source, n int) []fairqueue.Place {
 	var all []fairqueue.Place
 	for i := range n {
-		q := fairqueue.NewWith(s, fmt.Sprintf("g/%d", i), fairqueue.Options{Recheck: never})
+		q := queueAt(s, fmt.Sprintf("g/%d", i))
 		all = append(all, fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive})
 	}
 	return all
@@ -27,7 +27,7 @@ func places(s session.Source, n int) []fairqueue.Place {
 
 func joinAll(t testing.TB, s session.Source, p ...fairqueue.Place) *fairqueue.Ticket {
 	t.Helper()
-	g, err := fairqueue.JoinAll(within(t, patience), s, p...)
+	g, err := fairqueue.JoinN(within(t, patience), s, len(p), p...)
 	require.NoError(t, err)
 	return g
 }
@@ -68,7 +68,7 @@ func TestGroupsCannotDeadlock(t *testing.T) {
 			}
 			wanted = append(wanted, p)
 		}
-		g, err := fairqueue.JoinAll(ctx, s, wanted...)
+		g, err := fairqueue.JoinN(ctx, s, len(wanted), wanted...)
 		if err != nil {
 			return err
 		}
@@ -119,13 +119,13 @@ func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
 		leave(t, behind)
 	}
 	for _, n := range []int{64, 65, 127} {
-		tried, err := fairqueue.TryAny(within(t, patience), s, n, places(s, n)...)
+		tried, err := fairqueue.TryN(within(t, patience), s, n, places(s, n)...)
 		require.NoError(t, err)
-		_, err = fairqueue.TryAny(within(t, patience), other, n, places(other, n)...)
+		_, err = fairqueue.TryN(within(t, patience), other, n, places(other, n)...)
 		require.ErrorIs(t, err, fairqueue.ErrBusy)
 		require.Len(t, keysUnder(t, client, "g"), n)
 		leave(t, tried)
-		one := joinAny(t, s, 1, places(s, n)...)
+		one := joinN(t, s, 1, places(s, n)...)
 		require.NoError(t, one.Wait(within(t, patience)))
 		require.Equal(t, []string{one.Key()}, keysUnder(t, client, "g"))
 		leave(t, one)
@@ -133,9 +133,9 @@ func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
 
 	before := storeRevision(t, client)
 	for _, err := range []error{
-		errorOf(fairqueue.JoinAll(within(t, patience), s, places(s, 129)...)),
-		errorOf(fairqueue.JoinAny(within(t, patience), s, 129, places(s, 130)...)),
-		errorOf(fairqueue.TryAny(within(t, patience), s, 129, places(s, 129)...)),
+		errorOf(fairqueue.JoinN(within(t, patience), s, 129, places(s, 129)...)),
+		errorOf(fairqueue.JoinN(within(t, patience), s, 129, places(s, 130)...)),
+		errorOf(fairqueue.TryN(within(t, patience), s, 129, places(s, 129)...)),
 	} {
 		var tooMany *fairqueue.TooManyError
 		require.ErrorAs(t, err, &tooMany)
@@ -143,11 +143,11 @@ func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
 		require.ErrorContains(t, err, "129")
 	}
 	require.Equal(t, before, storeRevision(t, client))
-	require.Panics(t, func() { _, _ = fairqueue.JoinAll(within(t, patience), s) })
-	require.Panics(t, func() { _, _ = fairqueue.JoinAny(within(t, patience), s, 3, places(s, 2)...) })
+	require.Panics(t, func() { _, _ = fairqueue.JoinN(within(t, patience), s, 0) })
+	require.Panics(t, func() { _, _ = fairqueue.JoinN(within(t, patience), s, 3, places(s, 2)...) })
 
 	// Of many places a few are taken, however many there are.
-	few, err := fairqueue.TryAny(within(t, patience), s, 2, places(s, 200)...)
+	few, err := fairqueue.TryN(within(t, patience), s, 2, places(s, 200)...)
 	require.NoError(t, err)
 	require.Len(t, few.Chosen(), 2)
 }

@@ -23,7 +23,7 @@ func TestAGroupThatFindsAStrangersKeyLeavesNothing(t *testing.T) {
 	theirs := keysUnder(t, client, "g")[1]
 	leave(t, g)
 	put(t, client, theirs)
-	_, err := fairqueue.JoinAll(within(t, patience), s, places(s, 3)...)
+	_, err := fairqueue.JoinN(within(t, patience), s, 3, places(s, 3)...)
 	require.ErrorContains(t, err, theirs)
 	require.Equal(t, []string{theirs}, keysUnder(t, client, "g"))
 	// Its own names are in use no more, and that one is avoided.
@@ -38,7 +38,7 @@ func TestACancelledWaitForAnyLeavesNothing(t *testing.T) {
 	s, other := open(t, client), open(t, client)
 	joinAll(t, other, places(other, 3)...)
 	watches := spyOnWatches(c)
-	g := joinAny(t, s, 1, places(s, 3)...)
+	g := joinN(t, s, 1, places(s, 3)...)
 	ctx, cancel := context.WithCancel(within(t, patience))
 	waiting := wait(t, ctx, g)
 	watches.await(t, 1)
@@ -53,7 +53,7 @@ func TestAGroupThatGivesUpAfterALostReplyLeavesNothing(t *testing.T) {
 	s := open(t, client)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
 	givesUp(t, fault, func(ctx context.Context) (any, error) {
-		return fairqueue.JoinAll(ctx, s, places(s, 3)...)
+		return fairqueue.JoinN(ctx, s, 3, places(s, 3)...)
 	})
 	eventuallyEmpty(t, client, "g")
 }
@@ -65,7 +65,7 @@ func TestAGroupOfWhichTheRetryFindsAPartIsJoinedAnew(t *testing.T) {
 	s := open(t, client)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
 	joined := background(t, func() error {
-		g, err := fairqueue.JoinAll(within(t, patience), s, places(s, 3)...)
+		g, err := fairqueue.JoinN(within(t, patience), s, 3, places(s, 3)...)
 		if err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func TestAGroupThatWasNeverThereTogetherIsNotGranted(t *testing.T) {
 	}))
 	var g *fairqueue.Ticket
 	joined := background(t, func() (err error) {
-		g, err = fairqueue.JoinAll(within(t, patience), s, shared...)
+		g, err = fairqueue.JoinN(within(t, patience), s, 60, shared...)
 		return err
 	})
 	require.NoError(t, second.Wait(within(t, patience)))
@@ -203,7 +203,7 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 			s, other := open(t, client), open(t, client)
 			all := make([]fairqueue.Place, 15)
 			for i := range all {
-				q := fairqueue.NewWith(s, fmt.Sprint("g/", i), fairqueue.Options{Recheck: 20 * time.Millisecond})
+				q := fairqueue.New(s, fmt.Sprint("g/", i), fairqueue.Options{Recheck: 20 * time.Millisecond})
 				all[i] = fairqueue.Place{Queue: q, Mode: mode}
 			}
 			last := places(other, 15)[14].Queue
@@ -214,14 +214,14 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 				leave(t, g)
 				require.Empty(t, keysUnder(t, client, "g"))
 
-				g, err := fairqueue.TryAny(within(t, patience), s, 15, all...)
+				g, err := fairqueue.TryN(within(t, patience), s, 15, all...)
 				require.NoError(t, err)
 				require.NoError(t, g.Wait(within(t, patience)))
 				waiting := join(t, last, fairqueue.Exclusive)
 				require.NoError(t, g.ReleaseAfter(within(t, patience), time.Millisecond))
 				require.NoError(t, waiting.Wait(within(t, patience)))
 
-				_, err = fairqueue.TryAny(within(t, patience), s, 15, all...)
+				_, err = fairqueue.TryN(within(t, patience), s, 15, all...)
 				require.ErrorIs(t, err, fairqueue.ErrBusy)
 				g = joinAll(t, s, all...)
 				rechecks := spyOnRequests(c, "Txn", looking)
@@ -232,7 +232,7 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 				requireGranted(t, blocked)
 				leave(t, g)
 			}
-			_, err := fairqueue.JoinAll(within(t, patience), s, places(s, 17)...)
+			_, err := fairqueue.JoinN(within(t, patience), s, 17, places(s, 17)...)
 			var tooMany *fairqueue.TooManyError
 			require.ErrorAs(t, err, &tooMany)
 			require.Equal(t, fairqueue.TooManyError{Places: 17}, *tooMany)
@@ -276,11 +276,11 @@ func TestAGroupThatHasLostAPartDoesNotWaitForTheRest(t *testing.T) {
 			s := open(t, client)
 			queues := make([]fairqueue.Place, tt.n)
 			for i := range queues {
-				q := fairqueue.NewWith(s, fmt.Sprint("q/", i), fairqueue.Options{Recheck: 20 * time.Millisecond})
+				q := fairqueue.New(s, fmt.Sprint("q/", i), fairqueue.Options{Recheck: 20 * time.Millisecond})
 				queues[i] = fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive}
 			}
 			before := joinAll(t, s, queues[tt.from:tt.to]...)
-			g := joinAny(t, s, tt.want, queues...)
+			g := joinN(t, s, tt.want, queues...)
 			waiting := wait(t, within(t, patience), g)
 			guards := g.Guards()
 			remove(t, client, string(guards[tt.lost].KeyBytes()))

@@ -350,9 +350,19 @@ func cancelled() context.Context {
 	return ctx
 }
 
-// beginQueue is begin with a queue of a session of its own, whose waiters look only after events.
+// queueAt returns a queue whose waiters look only after events.
+func queueAt(s session.Source, prefix string) *fairqueue.Queue {
+	return fairqueue.New(s, prefix, fairqueue.Options{Recheck: never})
+}
+
+// newQueue is the queue at q with a session of its own.
+func newQueue(t testing.TB, client *clientv3.Client) *fairqueue.Queue {
+	t.Helper()
+	return queueAt(open(t, client), "q")
+}
+
 func beginQueue(t *testing.T) (*embedtest.Cluster, *clientv3.Client, *fairqueue.Queue) {
 	t.Helper()
 	c, client := begin(t)
-	return c, client, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
+	return c, client, newQueue(t, client)
 }

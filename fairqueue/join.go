@@ -23,8 +23,11 @@ type Place struct {
 	Queue *Queue
 	Mode  Mode // Exclusive, Shared or Candidate; any other panics
 
-	value  string // of a candidate
-	number int64  // its priority
+	// Value is that of a candidate, of at most 1 MiB. With a larger one the error is [ErrTooLarge].
+	Value string
+	// Priority is that of a candidate, and becomes part of the key. The queue itself goes by the order of arrival:
+	// Wait passes a candidate over for one of higher priority, see there. A negative one panics.
+	Priority int
 }
 
 // Join puts a ticket at the end of the queue: one round trip, one raft entry. It
@@ -38,17 +41,7 @@ type Place struct {
 // has no deadline, the error is context.DeadlineExceeded. A nil context panics, and so does
 // another mode than [Exclusive], [Shared] and [Candidate].
 func (q *Queue) Join(ctx context.Context, m Mode) (*Ticket, error) {
-	return JoinAny(ctx, q.source, 1, Place{Queue: q, Mode: m})
-}
-
-// JoinCandidate is Join with mode [Candidate], a value of the caller's of at most 1 MiB, and a priority,
-// which becomes part of the key. The queue itself goes by the order of arrival whatever the
-// priorities. With a larger value the error is [ErrTooLarge]; a negative priority panics.
-func (q *Queue) JoinCandidate(ctx context.Context, value string, priority int) (*Ticket, error) {
-	if priority < 0 {
-		panic("etcdlock: a negative priority")
-	}
-	return JoinAny(ctx, q.source, 1, Place{Queue: q, Mode: Candidate, value: value, number: int64(priority)})
+	return JoinN(ctx, q.source, 1, Place{Queue: q, Mode: m})
 }
 
 // TryJoin takes a ticket only if it is granted at once, and returns [ErrBusy]
@@ -58,28 +51,24 @@ func (q *Queue) JoinCandidate(ctx context.Context, value string, priority int) (
 //
 // Errors are as for Join.
 func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
-	return TryAny(ctx, q.source, 1, Place{Queue: q, Mode: m})
+	return TryN(ctx, q.source, 1, Place{Queue: q, Mode: m})
 }
 
-// JoinAll takes a ticket in all of the queues, which must be different ones: one round trip, one raft
-// entry. All keys have one revision, so what comes first is ahead in every queue, and no two tickets wait for
-// each other. For more than 64 places it takes a read more, for more than
+// JoinN takes one ticket in all of the places, whose queues must be different ones, and of which it needs n: one round
+// trip, one raft entry. All keys have one revision, so what comes first is ahead in every queue, and no two
+// tickets wait for each other. Wait returns when n of the keys are granted, and gives up the others, in one
+// transaction. Then [Ticket.Chosen] returns which. Until then the loss of any is the loss of all.
+//
+// For more than 64 places it takes a read more, for more than
 // 42 if all are shared up to four, after which Wait may need one more. All keys are bound to one
-// session, of source. With no places it panics; with more than 127, or more than etcd allows, the
-// error is a [*TooManyError]. Where etcd was told to allow less than 128 operations in a transaction, it
-// may take a few requests more. Otherwise it is like [Queue.Join].
-func JoinAll(ctx context.Context, source session.Source, places ...Place) (*Ticket, error) {
-	return JoinAny(ctx, source, len(places), places...)
-}
-
-// JoinAny is JoinAll for n of the places: Wait returns when n of the keys are granted,
-// and gives up the others, in one transaction. Then [Ticket.Chosen] returns which. Until then the
-// loss of any is the loss of all.
+// session, of source. If n is less than 1 or more than there are places it panics; if it is more than 127, or more than
+// etcd allows, the error is a [*TooManyError]. Where etcd was told to allow less than 128 operations in a
+// transaction, it may take a few requests more. Otherwise it is like [Queue.Join].
 //
 // With more than 127 places, or more than etcd allows, it joins only a part of them, 64 or n, or fewer,
 // at random for each call, and gets none of the others. Two tickets are served in the order in
 // which they joined only where they wait for the same place.
-func JoinAny(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
+func JoinN(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
 	if err := checkPlaces(places, n); err != nil {
 		return nil, err
 	}
@@ -106,10 +95,10 @@ func JoinAny(ctx context.Context, source session.Source, n int, places ...Place)
 	}
 }
 
-// TryAny takes a ticket in n of the places, at random among those in which nothing is in the
+// TryN takes a ticket in n of the places, at random among those in which nothing is in the
 // way, or returns [ErrBusy] if there are fewer: one read, which writes nothing, and one
-// transaction if there are enough. If others are faster, it leaves the queues and begins again. Errors are as for JoinAll.
-func TryAny(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
+// transaction if there are enough. If others are faster, it leaves the queues and begins again. Errors are as for JoinN.
+func TryN(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
 	if err := checkPlaces(places, n); err != nil {
 		return nil, err
 	}
@@ -137,11 +126,11 @@ func refused(source session.Source, err error, places []Place, n int) error {
 
 // newPart is for a ticket that needs all its places, or has a choice.
 func (p Place) newPart(ctx context.Context, s *session.Session, index int, choice bool) *part {
-	value := p.value
+	value := p.Value
 	if p.Mode != Candidate {
 		value = p.Queue.value(ctx, s, choice)
 	}
-	part := p.Queue.newPart(s, p.Mode, value, p.number)
+	part := p.Queue.newPart(s, p.Mode, value, int64(p.Priority))
 	part.place = index
 	return part
 }
@@ -153,7 +142,10 @@ func checkPlaces(places []Place, n int) error {
 	}
 	for _, p := range places {
 		p.Mode.mustBeJoinable()
-		if err := cmp.Or(p.Queue.checkLabel(), checkValue(p.value)); err != nil {
+		if p.Priority < 0 {
+			panic("etcdlock: a negative priority")
+		}
+		if err := cmp.Or(p.Queue.checkLabel(), checkValue(p.Value)); err != nil {
 			return p.Queue.failed(err)
 		}
 	}

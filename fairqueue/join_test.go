@@ -94,7 +94,7 @@ func TestARetryAfterALostReplyFindsItself(t *testing.T) {
 			t.Run(fmt.Sprint(how, " ", mode), func(t *testing.T) {
 				c, client := begin(t)
 				s := open(t, client)
-				q := fairqueue.NewWith(s, "q", fairqueue.Options{Recheck: never})
+				q := queueAt(s, "q")
 				fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
 				var ticket *fairqueue.Ticket
 				retried(t, fault, fault.Heal, func(ctx context.Context) (err error) {
@@ -116,7 +116,7 @@ func TestGivingUpAfterALostReplyRemovesTheTicket(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			c, client := begin(t)
 			s := open(t, client)
-			q := fairqueue.New(s, "q")
+			q := queueAt(s, "q")
 			events := births(t, client, "q")
 			fault := c.LoseReply("Txn", embedtest.When(creating))
 			givesUp(t, fault, func(ctx context.Context) (any, error) { return takes(q)[how](ctx, fairqueue.Exclusive) })
@@ -133,7 +133,7 @@ func TestAContextThatIsOverSendsNothing(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
 	s := open(t, c.Client(t))
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	ctx := cancelled()
 	before := c.Calls("Txn")
 	for range 10 {
@@ -149,7 +149,7 @@ func TestAContextThatIsOverSendsNothing(t *testing.T) {
 func TestALeaveThatFailsGoesOnInTheBackground(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	ticket := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseRequest("Txn", embedtest.When(leaving))
 	givesUp(t, fault, func(ctx context.Context) (any, error) { return nil, ticket.Leave(ctx) })
@@ -166,7 +166,7 @@ func TestALeaveThatFailsGoesOnInTheBackground(t *testing.T) {
 func TestLeavingWhatIsLostSaysSoAndTouchesNothing(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	ticket := hold(t, q, fairqueue.Exclusive)
 	remove(t, client, ticket.Key())
 	put(t, client, ticket.Key()) // the same name, and somebody else's
@@ -175,7 +175,7 @@ func TestLeavingWhatIsLostSaysSoAndTouchesNothing(t *testing.T) {
 	require.Equal(t, reborn, revisionOf(t, client, ticket.Key()))
 	require.NoError(t, s.Err())
 
-	other := hold(t, fairqueue.New(s, "other"), fairqueue.Exclusive)
+	other := hold(t, queueAt(s, "other"), fairqueue.Exclusive)
 	require.NoError(t, s.Close(within(t, patience)))
 	require.ErrorIs(t, other.Leave(within(t, patience)), session.ErrClosed)
 }
@@ -183,7 +183,7 @@ func TestLeavingWhatIsLostSaysSoAndTouchesNothing(t *testing.T) {
 func TestALateDeleteDoesNotTouchANewerTicketOfItsName(t *testing.T) {
 	c, client := begin(t)
 	theirs, link := c.Link(t)
-	q := fairqueue.New(open(t, theirs), "q")
+	q := queueAt(open(t, theirs), "q")
 	old := hold(t, q, fairqueue.Exclusive)
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(leaving))
 	retried(t, held, reset(link), old.Leave)
@@ -201,7 +201,7 @@ func TestATicketThatComesLateIsNotCreated(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			c, client := begin(t)
 			s := open(t, client)
-			q := fairqueue.New(s, "q")
+			q := queueAt(s, "q")
 			events := births(t, client, "q")
 			held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 			givesUp(t, held, func(ctx context.Context) (any, error) { return takes(q)[how](ctx, fairqueue.Exclusive) })
@@ -232,11 +232,11 @@ func TestATryThatIsRefusedLateLeavesNoDoubt(t *testing.T) {
 		}()
 	}
 	eventually(t, "others are in flight", func() bool { return busy.Bites() == coalesce.AloneLimit })
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	defer held.Heal()
 	givesUp(t, held, func(ctx context.Context) (any, error) { return q.TryJoin(ctx, fairqueue.Exclusive) })
-	hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	hold(t, newQueue(t, client), fairqueue.Exclusive)
 	held.Heal()
 	busy.Heal()
 	eventually(t, "the name is free", func() bool {
@@ -265,7 +265,7 @@ func TestAFirstAttemptThatArrivesAfterTheTicketHasGoneCreatesNothing(t *testing.
 				c, client := begin(t)
 				theirs, link := c.Link(t)
 				s := open(t, theirs)
-				q := fairqueue.NewWith(s, "q", fairqueue.Options{Recheck: never})
+				q := queueAt(s, "q")
 				held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 				var ticket *fairqueue.Ticket
 				retried(t, held, reset(link), func(ctx context.Context) (err error) {
@@ -288,7 +288,7 @@ func TestAFirstAttemptThatArrivesAfterTheTicketHasGoneCreatesNothing(t *testing.
 func TestTheFirstAttemptArrivesWhileTheTicketLives(t *testing.T) {
 	c, client := begin(t)
 	theirs, link := c.Link(t)
-	q := fairqueue.New(open(t, theirs), "q")
+	q := queueAt(open(t, theirs), "q")
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	var ticket *fairqueue.Ticket
 	retried(t, held, reset(link), func(ctx context.Context) (err error) {
@@ -308,7 +308,7 @@ func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
 	c, client := begin(t)
 	theirs, link := c.Link(t)
 	s := open(t, theirs)
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	held := hold(t, q, fairqueue.Exclusive)
 	link.Blackhole()
 	var given []<-chan error
@@ -320,7 +320,7 @@ func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
 		require.ErrorIs(t, result(t, err), context.DeadlineExceeded)
 	}
 	link.Heal()
-	ticket := join(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never}), fairqueue.Exclusive)
+	ticket := join(t, newQueue(t, client), fairqueue.Exclusive)
 	require.NoError(t, ticket.Wait(within(t, patience)))
 	require.NoError(t, s.Err())
 	leave(t, ticket)
@@ -331,7 +331,7 @@ func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
 func TestARetryThatFindsItselfRemovedJoinsAnew(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	lost := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
 	look := c.Hold("Txn", embedtest.Once(), embedtest.When(func(message any) bool {
 		return len(message.(*etcdserverpb.TxnRequest).Compare) == 0
@@ -362,7 +362,7 @@ func TestAStrangersKeyDoesNotHideATicketThatComesLate(t *testing.T) {
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	put(t, client, name)
 	retried(t, held, reset(link), func(ctx context.Context) error {
-		_, err := fairqueue.New(s, "q").Join(ctx, fairqueue.Exclusive)
+		_, err := queueAt(s, "q").Join(ctx, fairqueue.Exclusive)
 		if err == nil || !strings.Contains(err.Error(), "another program's key") {
 			return fmt.Errorf("not refused: %w", err)
 		}
@@ -376,7 +376,7 @@ func TestAStrangersKeyDoesNotHideATicketThatComesLate(t *testing.T) {
 func TestAStrangersKeyAtTheNameIsReportedAndLeftAlone(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	put(t, client, nameOf(s, fairqueue.Exclusive, 0))
 	_, err := q.Join(within(t, patience), fairqueue.Exclusive)
 	require.ErrorContains(t, err, "another program's key")
@@ -389,18 +389,17 @@ func TestAStrangersKeyAtTheNameIsReportedAndLeftAlone(t *testing.T) {
 func TestOtherModesPanic(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	ctx := within(t, patience)
 	holdPermits(t, q, 1, 3)
 	for _, mode := range []fairqueue.Mode{'p', '/', 'a', 0} {
 		place := fairqueue.Place{Queue: q, Mode: mode}
-		fine := fairqueue.Place{Queue: fairqueue.New(s, "other"), Mode: fairqueue.Shared}
+		fine := fairqueue.Place{Queue: queueAt(s, "other"), Mode: fairqueue.Shared}
 		for name, take := range map[string]func(){
 			"Join":    func() { _, _ = q.Join(ctx, mode) },
 			"TryJoin": func() { _, _ = q.TryJoin(ctx, mode) },
-			"JoinAll": func() { _, _ = fairqueue.JoinAll(ctx, s, fine, place) },
-			"JoinAny": func() { _, _ = fairqueue.JoinAny(ctx, s, 1, fine, place) },
-			"TryAny":  func() { _, _ = fairqueue.TryAny(ctx, s, 1, fine, place) },
+			"JoinN":   func() { _, _ = fairqueue.JoinN(ctx, s, 1, fine, place) },
+			"TryN":    func() { _, _ = fairqueue.TryN(ctx, s, 1, fine, place) },
 		} {
 			require.Panics(t, take, "%s with %q", name, byte(mode))
 		}

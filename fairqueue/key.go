@@ -35,8 +35,11 @@ func (m Mode) mustBeJoinable() {
 }
 
 func (m Mode) strategy() strategy {
-	if m == Shared {
+	switch m {
+	case Shared:
 		return inOrder{}
+	case Candidate:
+		return candidate{}
 	}
 	return exclusive{} // permits have one of their own
 }

@@ -31,7 +31,7 @@ const (
 	ownerMark = `{"mark":"owner %d at %d",`
 )
 
-// exclusive is the strategy of exclusive tickets and candidates. It differs from inOrder only in long queues.
+// exclusive is the strategy of exclusive tickets. It differs from inOrder only in long queues.
 type exclusive struct{}
 
 // firstLook shares one read of the whole queue with other tickets of the session that ask at the same time.
@@ -104,7 +104,7 @@ func (exclusive) look(ctx context.Context, p *part, since wakeup) error {
 
 // granted marks a ticket in a long queue, unless look has tried to. If that fails the successor looks.
 func (exclusive) granted(ctx context.Context, p *part) error {
-	if !p.marked && p.mode == Exclusive && p.length >= longQueue {
+	if !p.marked && p.length >= longQueue {
 		p.mark(ctx)
 	}
 	return nil

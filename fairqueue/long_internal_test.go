@@ -61,7 +61,7 @@ func herdOf(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) 
 		s, err := session.New(context.Background(), &clientv3.Client{Lease: lease{}, KV: clientv3.NewKVFromKVClient(kv, nil)},
 			session.WithClock(func() time.Duration { return time.Since(start) }))
 		require.NoError(t, err)
-		q := New(s, "q")
+		q := New(s, "q", Options{})
 		now := map[string]birth{}
 		for i := range n {
 			ticket := &part{queue: q, session: s, mode: Exclusive, strategy: exclusive{}, state: state{verdict: askFurther}}
@@ -224,7 +224,7 @@ func TestAWatchIsCompleteIfTheEndOfTheBlockerIsItsLastEvent(t *testing.T) {
 
 // A caller that means never may give the longest time there is.
 func TestTheLongestRecheckIsNotAtOnce(t *testing.T) {
-	q := NewWith(newInquiry(t).queue.source, "q", Options{Recheck: math.MaxInt64})
+	q := New(newInquiry(t).queue.source, "q", Options{Recheck: math.MaxInt64})
 	for _, length := range []int64{0, 2000, math.MaxInt64} {
 		for range 100 {
 			require.Greater(t, request.Jitter(blocker{length: length}.patience(q.options.recheck())), time.Hour)

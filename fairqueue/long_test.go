@@ -28,8 +28,8 @@ type line struct {
 func newLine(t *testing.T, mode fairqueue.Mode) *line {
 	l := &line{c: embedtest.Start(t)}
 	l.client = l.c.Client(t)
-	l.theirs = fairqueue.New(open(t, l.client, session.WithTTL(never)), "q")
-	l.mine = fairqueue.NewWith(open(t, l.client, session.WithTTL(never)), "q", fairqueue.Options{Recheck: never})
+	l.theirs = queueAt(open(t, l.client, session.WithTTL(never)), "q")
+	l.mine = queueAt(open(t, l.client, session.WithTTL(never)), "q")
 	l.ahead = joinMany(t, l.theirs, 70) // more than a join tells of
 	l.first, l.next = join(t, l.mine, mode), join(t, l.mine, mode)
 	joinMany(t, l.theirs, 512)
@@ -204,7 +204,7 @@ func TestWithoutAMarkTheSuccessorLooks(t *testing.T) {
 func TestAJoinBehindManyOfItsSessionReadsNothing(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
-	q := fairqueue.New(open(t, c.Client(t), session.WithTTL(never)), "q")
+	q := queueAt(open(t, c.Client(t), session.WithTTL(never)), "q")
 	reading := spyOnRequests(c, "Txn", func(message any) bool {
 		return creating(message) && len(message.(*etcdserverpb.TxnRequest).Success) > 1
 	})

@@ -35,7 +35,7 @@ func TestLostTellsOfADeletion(t *testing.T) {
 		for when, before := range map[string]bool{"while it watches": false, "before it watches": true} {
 			t.Run(name+" "+when, func(t *testing.T) {
 				c, client := begin(t)
-				ticket := hold(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never}), fairqueue.Exclusive)
+				ticket := hold(t, newQueue(t, client), fairqueue.Exclusive)
 				watches := spyOnWatches(c)
 				if before {
 					end(t, client, ticket)
@@ -54,7 +54,7 @@ func TestLostTellsOfADeletion(t *testing.T) {
 
 func TestLostFindsADeletionThatTheWatchMissed(t *testing.T) {
 	c, client := begin(t)
-	ticket := hold(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}), fairqueue.Exclusive)
+	ticket := hold(t, fairqueue.New(open(t, client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}), fairqueue.Exclusive)
 	watches := spyOnWatches(c)
 	told := lost(t, within(t, patience), ticket)
 	watches.await(t, 3) // it has looked twice
@@ -79,7 +79,7 @@ func TestLostIsNotDisturbedByWhatIsNoLoss(t *testing.T) {
 			c := embedtest.Start(t, embedtest.WithSize(tt.size))
 			theirs, link := c.Link(t)
 			client := c.Client(t)
-			ticket := hold(t, fairqueue.NewWith(open(t, theirs), "q", fairqueue.Options{Recheck: 50 * time.Millisecond}), fairqueue.Exclusive)
+			ticket := hold(t, fairqueue.New(open(t, theirs), "q", fairqueue.Options{Recheck: 50 * time.Millisecond}), fairqueue.Exclusive)
 			watches := spyOnWatches(c)
 			told := lost(t, within(t, patience), ticket)
 			watches.await(t, 1)
@@ -101,7 +101,7 @@ func TestAnAnswerOlderThanTheTicketIsNoLoss(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t, embedtest.WithSize(3))
 	client, good := c.Client(t), c.Members()[0].Client(t)
-	q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
+	q := newQueue(t, client)
 	answerFromBehind := leaveBehind(t, c)
 	ticket := hold(t, q, fairqueue.Exclusive)
 	// So that there is a reason to look, on whichever member the watch will be: a
@@ -125,7 +125,7 @@ func TestAnAnswerOlderThanTheTicketIsNoLoss(t *testing.T) {
 func TestLostEndsWithItsContextOrSession(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
-	ticket := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
+	ticket := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
 	ctx, cancel := context.WithCancel(within(t, patience))
 	first, second := lost(t, ctx, ticket), lost(t, within(t, patience), ticket)
 	cancel()
@@ -137,7 +137,7 @@ func TestLostEndsWithItsContextOrSession(t *testing.T) {
 
 func TestLostReportsThatItMayNotLook(t *testing.T) {
 	c, client := begin(t)
-	ticket := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	ticket := hold(t, newQueue(t, client), fairqueue.Exclusive)
 	put(t, client, "elsewhere") // so that there is a reason to look
 	fault := c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
 	told := result(t, lost(t, within(t, patience), ticket))
@@ -146,7 +146,7 @@ func TestLostReportsThatItMayNotLook(t *testing.T) {
 	fault.Heal()
 
 	// The same for a look without a reason.
-	ticket = hold(t, fairqueue.NewWith(ticket.Session(), "other", fairqueue.Options{Recheck: 20 * time.Millisecond}), fairqueue.Exclusive)
+	ticket = hold(t, fairqueue.New(ticket.Session(), "other", fairqueue.Options{Recheck: 20 * time.Millisecond}), fairqueue.Exclusive)
 	watches := spyOnWatches(c)
 	again := lost(t, within(t, patience), ticket)
 	watches.await(t, 2)
@@ -160,13 +160,13 @@ func TestWantedTellsOfOtherTicketsAndOfTheLoss(t *testing.T) {
 		want    error
 	}{
 		"exclusive": {func(t *testing.T, client *clientv3.Client, _ *fairqueue.Ticket) {
-			join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+			join(t, newQueue(t, client), fairqueue.Exclusive)
 		}, nil},
 		"shared": {func(t *testing.T, client *clientv3.Client, _ *fairqueue.Ticket) {
-			join(t, fairqueue.New(open(t, client), "q"), fairqueue.Shared)
+			join(t, newQueue(t, client), fairqueue.Shared)
 		}, nil},
 		"of the same session": {func(t *testing.T, _ *clientv3.Client, own *fairqueue.Ticket) {
-			join(t, fairqueue.New(own.Session(), "q"), fairqueue.Exclusive)
+			join(t, queueAt(own.Session(), "q"), fairqueue.Exclusive)
 		}, nil},
 		"of another kind": {func(t *testing.T, client *clientv3.Client, _ *fairqueue.Ticket) {
 			put(t, client, "q/694d")
@@ -181,7 +181,7 @@ func TestWantedTellsOfOtherTicketsAndOfTheLoss(t *testing.T) {
 		for when, before := range map[string]bool{"while it watches": false, "before it watches": true} {
 			t.Run(name+" "+when, func(t *testing.T) {
 				c, client := begin(t)
-				own := hold(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never}), fairqueue.Exclusive)
+				own := hold(t, newQueue(t, client), fairqueue.Exclusive)
 				watches := spyOnWatches(c)
 				if before {
 					tt.happens(t, client, own)
@@ -200,20 +200,20 @@ func TestWantedTellsOfOtherTicketsAndOfTheLoss(t *testing.T) {
 
 func TestWantedIsNotDisturbedByWhatNobodyWants(t *testing.T) {
 	c, client := begin(t)
-	own := hold(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}), fairqueue.Exclusive)
+	own := hold(t, fairqueue.New(open(t, client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}), fairqueue.Exclusive)
 	watches := spyOnWatches(c)
 	ctx, cancel := context.WithCancel(within(t, patience))
 	told := background(t, func() error { return own.Wanted(ctx) })
 	watches.await(t, 1)
-	put(t, client, "q/below/694d")                                     // another queue
-	require.NoError(t, own.Set(within(t, patience), "{}"))             // its own value
-	join(t, fairqueue.New(open(t, client), "qq"), fairqueue.Exclusive) // not in it
+	put(t, client, "q/below/694d")                               // another queue
+	require.NoError(t, own.Set(within(t, patience), "{}"))       // its own value
+	join(t, queueAt(open(t, client), "qq"), fairqueue.Exclusive) // not in it
 	_, err := c.Compact(within(t, patience))
 	require.NoError(t, err)
 	watches.await(t, 4) // it has looked since
 	requireWaiting(t, told)
 	c.SwallowWatchEvents()
-	join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	join(t, newQueue(t, client), fairqueue.Exclusive)
 	require.NoError(t, result(t, told), "although the watch did not tell")
 	cancel()
 	require.ErrorIs(t, own.Wanted(ctx), context.Canceled)
@@ -222,12 +222,12 @@ func TestWantedIsNotDisturbedByWhatNobodyWants(t *testing.T) {
 // They may be many, below a raw prefix.
 func TestKeysOfOtherQueuesAreNoCompanyAndNoProof(t *testing.T) {
 	_, client := begin(t)
-	own := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	own := hold(t, newQueue(t, client), fairqueue.Exclusive)
 	putMany(t, client, "q/below")
 	alone, err := own.Alone(within(t, patience))
 	require.NoError(t, err)
 	require.True(t, alone)
-	other := join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	other := join(t, newQueue(t, client), fairqueue.Exclusive)
 	alone, err = own.Alone(within(t, patience))
 	require.NoError(t, err)
 	require.False(t, alone)
@@ -242,12 +242,12 @@ func TestKeysOfOtherQueuesAreNoCompanyAndNoProof(t *testing.T) {
 // Candidates may have values of a megabyte, and thousands of waiters may time out together.
 func TestAheadReadsTheValueOfTheOwnerOnly(t *testing.T) {
 	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
-	owner := joinCandidate(t, q, "the owner's", 0)
+	s := open(t, client)
+	owner := joinCandidate(t, s, "the owner's", 0)
 	for range 5 {
-		joinCandidate(t, q, "a waiter's", 0)
+		joinCandidate(t, s, "a waiter's", 0)
 	}
-	last := join(t, q, fairqueue.Exclusive)
+	last := join(t, queueAt(s, "q"), fairqueue.Exclusive)
 	values := spyOnRequests(c, "Range", func(message any) bool {
 		r, ok := message.(*etcdserverpb.RangeRequest)
 		return ok && !r.KeysOnly && len(r.RangeEnd) > 0
@@ -264,8 +264,8 @@ func TestAheadReadsTheValueOfTheOwnerOnly(t *testing.T) {
 // The owner may leave between the two reads.
 func TestAheadTellsOfOneMoment(t *testing.T) {
 	c, client := begin(t)
-	owner := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
-	last := join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	owner := hold(t, newQueue(t, client), fairqueue.Exclusive)
+	last := join(t, newQueue(t, client), fairqueue.Exclusive)
 	read := c.Hold("Range", embedtest.Once(), embedtest.When(func(message any) bool {
 		r, ok := message.(*etcdserverpb.RangeRequest)
 		return ok && string(r.Key) == owner.Key()

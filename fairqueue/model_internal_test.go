@@ -292,7 +292,7 @@ func newInquiry(tb testing.TB) *inquiry {
 	s, err := session.New(context.Background(), &clientv3.Client{Lease: lease{}, KV: clientv3.NewKVFromKVClient(kv, nil)})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = s.Close(context.Background()) })
-	return &inquiry{kv, New(s, "q")}
+	return &inquiry{kv, New(s, "q", Options{})}
 }
 
 // run replays a history and puts questions about it, of five bytes each.
@@ -472,7 +472,7 @@ func TestAnAnswerFromBeforeTheTicketEndsTheWait(t *testing.T) {
 		session.WithTTL(time.Hour))
 	require.NoError(t, err)
 	defer s.Close(context.Background())
-	ticket := New(s, "q").newPart(s, Exclusive, "", 0)
+	ticket := New(s, "q", Options{}).newPart(s, Exclusive, "", 0)
 	ticket.me = entry{key: "q/x1-0", revision: 100}
 	err = newTicket(ticket).Wait(context.Background())
 	require.ErrorIs(t, err, session.ErrLost)

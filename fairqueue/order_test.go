@@ -139,7 +139,7 @@ func TestAdjacentReadersShareAndNobodyOvertakes(t *testing.T) {
 // A queue at a raw prefix is shared with programs that use etcd's own package.
 func TestForeignTicketsStandInTheSameLine(t *testing.T) {
 	_, client := begin(t)
-	q := fairqueue.NewWith(open(t, client), "raw", fairqueue.Options{Recheck: never})
+	q := queueAt(open(t, client), "raw")
 	foreign := func() *concurrency.Mutex {
 		s, err := concurrency.NewSession(client)
 		require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestLooksReachBeyondTheKeysOfNestedAndNeighbouringQueues(t *testing.T) {
 		put(t, client, key)
 	}
 	// Many foreign keys of other queues in between: the looks reach beyond them.
-	q := fairqueue.NewWith(s, "a", fairqueue.Options{Recheck: never})
+	q := queueAt(s, "a")
 	for _, modes := range [][2]fairqueue.Mode{
 		{fairqueue.Exclusive, fairqueue.Exclusive}, {fairqueue.Exclusive, fairqueue.Shared}, {fairqueue.Shared, fairqueue.Exclusive},
 	} {
@@ -223,7 +223,7 @@ func TestLooksReachBeyondTheKeysOfNestedAndNeighbouringQueues(t *testing.T) {
 // ticket back if it may not.
 func TestATryJoinThatMayNotLookLeavesNothing(t *testing.T) {
 	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "a")
+	q := queueAt(open(t, client), "a")
 	putMany(t, client, "a/b")
 	standing := len(keysUnder(t, client, "a"))
 	fault := c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
@@ -239,7 +239,7 @@ func TestTryJoinThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 		t.Run(fmt.Sprint("nested=", nested), func(t *testing.T) {
 			c, client := begin(t)
 			s := open(t, client)
-			q := fairqueue.New(s, "q")
+			q := queueAt(s, "q")
 			if nested {
 				put(t, client, "q/other/1")
 			}
@@ -267,10 +267,10 @@ func TestASessionHasNoSuccessorAndAClosedKeeperHasNone(t *testing.T) {
 	keeper := session.Keep(client)
 	s := open(t, client)
 	revoke(t, client, s)
-	_, err := fairqueue.New(s, "q").Join(within(t, patience), fairqueue.Exclusive)
+	_, err := queueAt(s, "q").Join(within(t, patience), fairqueue.Exclusive)
 	require.ErrorIs(t, err, session.ErrLost)
 	require.NoError(t, keeper.Close(within(t, patience)))
-	q := fairqueue.New(keeper, "q")
+	q := queueAt(keeper, "q")
 	_, err = q.Join(within(t, patience), fairqueue.Exclusive)
 	require.ErrorIs(t, err, session.ErrClosed)
 	_, _, err = q.Entries(within(t, patience))
@@ -308,7 +308,7 @@ func TestJoinsOfOneQueueNeverTieAndAreGrantedInTurn(t *testing.T) {
 	var order []int64
 	holders := 0
 	crowd(t, c, n, func(i int) error {
-		q := fairqueue.New(s, fmt.Sprintf("q%d", i%3))
+		q := queueAt(s, fmt.Sprintf("q%d", i%3))
 		ticket, err := q.Join(ctx, fairqueue.Exclusive)
 		if err != nil {
 			return err
@@ -343,7 +343,7 @@ func TestTriesOfOneQueueThatGoOutTogetherHaveOneWinner(t *testing.T) {
 	ctx := within(t, patience)
 	won := make(chan *fairqueue.Ticket, n)
 	crowd(t, c, n, func(int) error {
-		ticket, err := fairqueue.New(s, "q").TryJoin(ctx, fairqueue.Exclusive)
+		ticket, err := queueAt(s, "q").TryJoin(ctx, fairqueue.Exclusive)
 		if errors.Is(err, fairqueue.ErrBusy) {
 			return nil
 		}

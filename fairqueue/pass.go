@@ -26,35 +26,47 @@ var (
 // PassTo makes the ticket that chosen finds in the queue the next owner: one transaction
 // deletes t, which must be a granted [Candidate], and all those between it and the chosen
 // one, so that no other can own in between. Those passed over find their tickets gone
-// ([ErrGone] from Wait) and are expected to join again. The chosen ticket keeps that it was chosen, see
-// [Ticket.GiveWay]. Two reads and one transaction; again if the queue changed meanwhile.
+// ([ErrGone] from Wait) and are expected to join again. The chosen ticket keeps that it was chosen, and owns whatever
+// the priorities. Two reads and one transaction; again if the queue changed meanwhile.
 //
 // chosen gets the tickets behind t, in order, and returns the index of one or -1. A ticket whose lease has not been
 // renewed for half its TTL is not passed to: its process is probably cut off. Then chosen is called
 // again, without that ticket. Nothing has changed if the error is ErrNotWaiting or [ErrForeign], a
 // [*TooManyError], if more than 126 stand in between, etcd's, or one that wraps [ErrGone], which says that t
 // itself is. If ctx ends before etcd answers, it may have happened or not: then t is given up in the
-// background. It is also given up on success.
-func (t *Ticket) PassTo(ctx context.Context, chosen func(behind []Entry) int) error {
-	return t.failed(t.first().passTo(ctx, true, func(_ Entry, behind []Entry) int { return chosen(behind) }))
+// background. It is also given up on success. left reports whether it has been given up.
+func (t *Ticket) PassTo(ctx context.Context, chosen func(behind []Entry) int) (left bool, err error) {
+	p := t.first()
+	err = p.passTo(ctx, true, func(_ Entry, behind []Entry) int { return chosen(behind) })
+	return p.key.Left(), t.failed(err)
 }
 
-// GiveWay passes a granted [Candidate] that has not begun to own to the highest priority behind it, if that
-// is higher than its own. passed is false if t may own: there is no higher one, it cannot be passed
-// to, or t was chosen by [Ticket.PassTo] whatever the priorities. One read if there is no higher
-// one, otherwise costs and errors are those of PassTo.
-func (t *Ticket) GiveWay(ctx context.Context) (passed bool, err error) {
-	err = t.first().passTo(ctx, false, func(own Entry, behind []Entry) int {
+// candidate is the strategy of candidates.
+type candidate struct{ exclusive }
+
+// granted passes p, before it begins to own, to the highest priority behind it, if that is higher than its own. Then
+// the error is ErrGone. It may own if there is no higher one, if that cannot be passed to, or if PassTo has chosen p.
+// Behind a ticket that was granted when it joined there was none.
+func (candidate) granted(ctx context.Context, p *part) error {
+	if p.seen == p.me.revision {
+		return nil
+	}
+	err := p.passTo(ctx, false, func(own Entry, behind []Entry) int {
 		if own.version > own.Revision { // chosen: only PassTo writes to a ticket that waits
 			return -1
 		}
 		return prefer(behind, own.Priority)
 	})
 	var tooMany *TooManyError
-	if errors.Is(err, ErrNotWaiting) || errors.Is(err, ErrForeign) || errors.As(err, &tooMany) {
-		return false, nil
+	switch {
+	case err == nil:
+		return ErrGone
+	case errors.Is(err, ErrNotWaiting), errors.Is(err, ErrForeign), errors.As(err, &tooMany):
+		return nil
 	}
-	return err == nil, t.failed(err)
+	// Gone or not: a late request to join may bring it back. If this fails, it goes on in the background.
+	_ = keys.Keys{p.key}.Leave(ctx)
+	return err
 }
 
 // prefer returns the index of the first of the highest priority above the given one that can be passed to, or -1.

@@ -57,7 +57,7 @@ func ticketsUnder(t testing.TB, client *clientv3.Client, prefix string) []string
 func TestAHeavyRequestIsServedInItsTurn(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
-	q := fairqueue.NewWith(open(t, c.Client(t)), "q", fairqueue.Options{Recheck: never})
+	q := queueAt(open(t, c.Client(t)), "q")
 	watches := spyOnWatches(c)
 	first, second := holdPermits(t, q, 1, 3), holdPermits(t, q, 1, 3)
 	heavy := joinPermits(t, q, 3, 3)
@@ -86,7 +86,7 @@ func TestAHeavyRequestIsServedInItsTurn(t *testing.T) {
 func TestSeveralAreServedByOneReturn(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
-	q := fairqueue.NewWith(open(t, c.Client(t)), "q", fairqueue.Options{Recheck: never})
+	q := queueAt(open(t, c.Client(t)), "q")
 	watches := spyOnWatches(c)
 	heavy := holdPermits(t, q, 5, 5)
 	var waiting []<-chan error
@@ -150,10 +150,10 @@ func TestPermitsNeverExceedTheSize(t *testing.T) {
 		count(-weight)
 		return ticket.Leave(ctx)
 	}
-	blocker := holdPermits(t, fairqueue.New(open(t, client), "q"), size, size)
+	blocker := holdPermits(t, newQueue(t, client), size, size)
 	var all sync.WaitGroup
 	for range sessions {
-		q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
+		q := newQueue(t, client)
 		for range goroutines {
 			all.Go(func() {
 				for range rounds {
@@ -175,7 +175,7 @@ func TestPermitsNeverExceedTheSize(t *testing.T) {
 // Programs of earlier versions may have recorded the largest size ever behind the size.
 func TestASizeIsReadWhateverTheLargestWas(t *testing.T) {
 	_, client := begin(t)
-	q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: 20 * time.Millisecond})
+	q := fairqueue.New(open(t, client), "q", fairqueue.Options{Recheck: 20 * time.Millisecond})
 	put(t, client, "q/!size/1-3")
 	first := holdPermits(t, q, 1, 1)
 	second := joinPermits(t, q, 1, 1)
@@ -189,7 +189,7 @@ func TestASizeIsReadWhateverTheLargestWas(t *testing.T) {
 
 func TestASlotIsFoundAfterAResize(t *testing.T) {
 	_, client := begin(t)
-	q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Slots: true})
+	q := fairqueue.New(open(t, client), "q", fairqueue.Options{Slots: true})
 	one, late := holdPermits(t, q, 1, 2), joinPermits(t, q, 1, 2)
 	require.Zero(t, one.Slot)
 	require.Zero(t, late.Revision(), "a permit fences nothing")
@@ -223,7 +223,7 @@ func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
 	c, client, q := beginQueue(t)
 	leave(t, holdPermits(t, q, 1, 3))
 	theirs, link := c.Link(t)
-	other := fairqueue.New(open(t, theirs), "q")
+	other := queueAt(open(t, theirs), "q")
 	retried(t, c.LoseReply("Txn", embedtest.Once()), reset(link), func(ctx context.Context) error {
 		_, err := other.JoinPermits(ctx, 1, 2)
 		requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 3})
@@ -240,10 +240,10 @@ func TestManyPlacesCostAReadOrTwoMore(t *testing.T) {
 	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
 		places := make([]fairqueue.Place, 127)
 		for i := range places {
-			places[i] = fairqueue.Place{Queue: fairqueue.New(s, fmt.Sprint(mode, i)), Mode: mode}
+			places[i] = fairqueue.Place{Queue: queueAt(s, fmt.Sprint(mode, i)), Mode: mode}
 		}
 		requests := spyOnRequests(c, "Txn", func(message any) bool { _, is := message.(*etcdserverpb.TxnRequest); return is })
-		g, err := fairqueue.JoinAll(within(t, patience), s, places...)
+		g, err := fairqueue.JoinN(within(t, patience), s, len(places), places...)
 		require.NoError(t, err)
 		require.True(t, g.Granted())
 		require.NoError(t, g.Wait(within(t, patience)))

@@ -37,7 +37,7 @@ func TestTriesThatComeTogetherAllSucceedIfThereIsRoom(t *testing.T) {
 	fault := c.Hold("Txn", embedtest.Times(n), embedtest.When(creatingPermits))
 	var tries []<-chan error
 	for range n {
-		q := fairqueue.New(open(t, client), "q")
+		q := newQueue(t, client)
 		tries = append(tries, calling(t, func() (any, error) { return q.TryPermits(within(t, patience), 1, n) }))
 	}
 	eventually(t, "all have found room", func() bool { return fault.Bites() == n })
@@ -46,7 +46,7 @@ func TestTriesThatComeTogetherAllSucceedIfThereIsRoom(t *testing.T) {
 		require.NoError(t, result(t, try))
 	}
 	require.Len(t, ticketsUnder(t, client, "q"), n)
-	_, err := fairqueue.New(open(t, client), "q").TryPermits(within(t, patience), 1, n)
+	_, err := newQueue(t, client).TryPermits(within(t, patience), 1, n)
 	require.ErrorIs(t, err, fairqueue.ErrBusy)
 }
 
@@ -56,7 +56,7 @@ func TestATryForPermitsThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creatingPermits))
 	tried := calling(t, func() (any, error) { return q.TryPermits(within(t, patience), 1, 2) })
 	require.NoError(t, fault.Wait(within(t, patience)))
-	other := holdPermits(t, fairqueue.New(open(t, client), "q"), 2, 2)
+	other := holdPermits(t, newQueue(t, client), 2, 2)
 	fault.Heal()
 	require.ErrorIs(t, result(t, tried), fairqueue.ErrBusy)
 	require.Equal(t, []string{other.Key()}, ticketsUnder(t, client, "q"))
@@ -67,12 +67,12 @@ func TestATryForPermitsWhoseReplyIsLostDoesNotWait(t *testing.T) {
 	for size, wantErr := range map[int64]error{3: nil, 2: fairqueue.ErrBusy} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			c, client := begin(t)
-			theirs := fairqueue.New(open(t, client), "q")
+			theirs := newQueue(t, client)
 			other := holdPermits(t, theirs, 1, 3)
 			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingPermits))
 			var ticket *fairqueue.Ticket
 			tried := background(t, func() (err error) {
-				ticket, err = fairqueue.New(open(t, client), "q").TryPermits(within(t, patience), 2, 3)
+				ticket, err = newQueue(t, client).TryPermits(within(t, patience), 2, 3)
 				return err
 			})
 			require.NoError(t, fault.Wait(within(t, patience)))
@@ -123,7 +123,7 @@ func TestACancelledWaitForPermitsLeavesNothingAndLetsOthersIn(t *testing.T) {
 func TestASwallowedReturnOfPermitsIsFoundByTheNextLook(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
-	q := fairqueue.NewWith(open(t, c.Client(t)), "q", fairqueue.Options{Recheck: 50 * time.Millisecond})
+	q := fairqueue.New(open(t, c.Client(t)), "q", fairqueue.Options{Recheck: 50 * time.Millisecond})
 	watches := spyOnWatches(c)
 	holder := holdPermits(t, q, 2, 2)
 	first := wait(t, within(t, patience), joinPermits(t, q, 1, 2))

@@ -29,21 +29,14 @@ type Queue struct {
 
 // New returns the queue at prefix, which gets a slash appended; tickets are bound
 // to sessions from source. No request is made. A nil source panics.
-func New(source session.Source, prefix string) *Queue { return NewWith(source, prefix, Options{}) }
-
-// NewWith is New with other options than the default ones.
-func NewWith(source session.Source, prefix string, o Options) *Queue {
+func New(source session.Source, prefix string, o Options) *Queue {
 	if source == nil || source == (*session.Session)(nil) || source == (*session.Keeper)(nil) {
 		panic("etcdlock: a queue needs a session source")
 	}
-	return (&Queue{options: o, source: source, owner: thisProcess(o.Label)}).At(prefix)
-}
-
-// At returns the queue at another prefix with the same source and options.
-func (q *Queue) At(prefix string) *Queue {
-	at := q.in(space(prefix + "/"))
-	at.epochs = epochFolders(prefix, q.options.OtherPrograms)
-	return at
+	return &Queue{
+		options: o, source: source, space: space(prefix + "/"),
+		epochs: epochFolders(prefix, o.OtherPrograms), owner: thisProcess(o.Label),
+	}
 }
 
 // in returns a queue that differs in where its tickets are.
@@ -64,7 +57,7 @@ func epochFolders(prefix string, foreign bool) []string {
 	return []string{beside, prefix + "/" + epochFolder}
 }
 
-// Options are what [NewWith] can change. The zero value is the default.
+// Options are those of [New]. The zero value is the default.
 type Options struct {
 	// Label is added to the owner information of the queue's tickets, for example what the lock is wanted for. With
 	// one of more than 512 bytes every join fails with [ErrTooLarge].

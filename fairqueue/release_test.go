@@ -18,7 +18,7 @@ import (
 // More than etcd grants is as much as it grants.
 func TestATicketCanBeReleasedAfterAnyTime(t *testing.T) {
 	_, client := begin(t)
-	holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	holder := hold(t, newQueue(t, client), fairqueue.Exclusive)
 	require.NoError(t, holder.ReleaseAfter(within(t, patience), math.MaxInt64))
 	lease, err := client.TimeToLive(within(t, patience), leaseOf(t, client, holder.Key()))
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestATicketCanBeReleasedAfterAnyTime(t *testing.T) {
 func TestTheReleaseOfALostTicketIsAnError(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	holder := hold(t, q, fairqueue.Exclusive)
 	remove(t, client, holder.Key())
 	put(t, client, holder.Key()) // somebody else's
@@ -53,7 +53,7 @@ func TestTicketsOfAGroupThatHasLostOneGoAtOnce(t *testing.T) {
 func TestATicketWhoseReleaseFailsStaysWithTheSession(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
-	q := fairqueue.New(s, "q")
+	q := queueAt(s, "q")
 	holder := hold(t, q, fairqueue.Exclusive)
 	c.Refuse("Txn", rpctypes.ErrGRPCPermissionDenied, embedtest.Once(), embedtest.When(creating))
 	require.ErrorIs(t, holder.ReleaseAfter(within(t, patience), never), rpctypes.ErrPermissionDenied)
@@ -64,7 +64,7 @@ func TestATicketWhoseReleaseFailsStaysWithTheSession(t *testing.T) {
 func TestALeaseThatATicketMayHaveMovedToIsLeftAlone(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
-	holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
+	holder := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
 	c.Refuse("Txn", rpctypes.ErrGRPCPermissionDenied, embedtest.Once(), embedtest.When(creating)) // the second attempt
 	release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), never) })
@@ -94,7 +94,7 @@ func TestALateReleaseDoesNotCostTheSession(t *testing.T) {
 		c := embedtest.Start(t)
 		client := c.Client(t)
 		s := open(t, client)
-		holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
+		holder := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
 		fault := c.LoseRequest("Txn", embedtest.Once(), embedtest.When(creating))
 		release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), d) })
 		require.NoError(t, fault.Wait(within(t, patience)))
@@ -117,7 +117,7 @@ func TestATicketThatWasReleasedInTimeIsNotLost(t *testing.T) {
 		c := embedtest.Start(t)
 		client := c.Client(t)
 		s := open(t, client)
-		holder := hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
+		holder := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
 		fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
 		release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), d) })
 		require.NoError(t, fault.Wait(within(t, patience)))

@@ -21,8 +21,8 @@ type leading struct {
 
 func newLeading(t *testing.T) *leading {
 	c := embedtest.Start(t)
-	q := fairqueue.New(open(t, c.Client(t)), "q")
-	return &leading{c, q, joinCandidate(t, q, "old", 0)}
+	s := open(t, c.Client(t))
+	return &leading{c, queueAt(s, "q"), joinCandidate(t, s, "old", 0)}
 }
 
 func (l *leading) value(t *testing.T) string {

@@ -13,7 +13,7 @@ import (
 // The mark alone wakes them. A reader behind a writer is not among them.
 func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
 	c, client, q := beginQueue(t)
-	other := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
+	other := newQueue(t, client)
 	watches := spyOnWatches(c)
 	owner := hold(t, q, fairqueue.Exclusive)
 	var line []*fairqueue.Ticket
@@ -91,7 +91,7 @@ func TestATryToShareThatIsOvertakenByAWriterIsBusy(t *testing.T) {
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	tried := calling(t, func() (any, error) { return q.TryJoin(within(t, patience), fairqueue.Shared) })
 	require.NoError(t, fault.Wait(within(t, patience)))
-	writer := join(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+	writer := join(t, newQueue(t, client), fairqueue.Exclusive)
 	fault.Heal()
 	require.ErrorIs(t, result(t, tried), fairqueue.ErrBusy)
 	require.ElementsMatch(t, []string{owner.Key(), writer.Key()}, keysUnder(t, client, "q"))
@@ -119,7 +119,7 @@ func TestSharingWhatIsLostIsAnError(t *testing.T) {
 	remove(t, client, owner.Key())
 
 	s := open(t, client)
-	owner = hold(t, fairqueue.New(s, "q"), fairqueue.Exclusive)
+	owner = hold(t, queueAt(s, "q"), fairqueue.Exclusive)
 	revoke(t, client, s)
 	err = owner.Share(within(t, patience))
 	require.ErrorIs(t, err, session.ErrLost)
@@ -131,8 +131,8 @@ func TestSharingWhatIsLostIsAnError(t *testing.T) {
 func TestTheDeathOfAnOwnerThatSharesLeavesTheOthersAlone(t *testing.T) {
 	c, client := begin(t)
 	dying := open(t, client)
-	q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
-	owner := hold(t, fairqueue.New(dying, "q"), fairqueue.Exclusive)
+	q := newQueue(t, client)
+	owner := hold(t, queueAt(dying, "q"), fairqueue.Exclusive)
 	require.NoError(t, owner.Share(within(t, patience)))
 	reader := hold(t, q, fairqueue.Shared)
 	writer := standing(t, c, join(t, q, fairqueue.Exclusive))

@@ -102,7 +102,7 @@ func TestAGreaterSizeLetsWaitersInAtOnceAndInOrder(t *testing.T) {
 
 func TestASmallerSizeTakesNothingAwayAndGrantsNothingUntilItFits(t *testing.T) {
 	c, client := begin(t)
-	q := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: 20 * time.Millisecond})
+	q := fairqueue.New(open(t, client), "q", fairqueue.Options{Recheck: 20 * time.Millisecond})
 	var held []*fairqueue.Ticket
 	for range 4 {
 		held = append(held, holdPermits(t, q, 1, 4))
@@ -147,7 +147,7 @@ func TestResizesAtTheSameTimeLeaveOneSizeThatKnowsTheOthers(t *testing.T) {
 	_, client, q := beginQueue(t)
 	var resizes []<-chan error
 	for size := range int64(10) {
-		other := fairqueue.New(open(t, client), "q")
+		other := newQueue(t, client)
 		resizes = append(resizes, background(t, func() error { return other.Resize(within(t, patience), size+1) }))
 	}
 	for _, r := range resizes {
@@ -185,12 +185,12 @@ func TestSizesTellEveryChangeInOrder(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
 	theirs, link := c.Link(t)
-	q := fairqueue.New(open(t, c.Client(t)), "q")
+	q := queueAt(open(t, c.Client(t)), "q")
 	ctx, stop := context.WithCancel(within(t, patience))
 	defer stop()
 	told := make(chan int64, 20)
 	following := background(t, func() error {
-		for size, err := range fairqueue.NewWith(open(t, theirs), "q", fairqueue.Options{Recheck: 50 * time.Millisecond}).Sizes(ctx) {
+		for size, err := range fairqueue.New(open(t, theirs), "q", fairqueue.Options{Recheck: 50 * time.Millisecond}).Sizes(ctx) {
 			if err != nil {
 				return err
 			}
@@ -221,7 +221,7 @@ func TestASemaphoreAndAQueueBelowItWithTheNameOfItsFolderDoNotMeet(t *testing.T)
 	for name, folder := range map[string]string{"a name": "q/size", "the folder itself": "q/!size"} {
 		t.Run(name, func(t *testing.T) {
 			_, client, q := beginQueue(t)
-			below := hold(t, fairqueue.New(open(t, client), folder), fairqueue.Exclusive)
+			below := hold(t, queueAt(open(t, client), folder), fairqueue.Exclusive)
 			resize(t, q, 3)
 			resize(t, q, 1)
 			permit := holdPermits(t, q, 1, 1)
@@ -234,7 +234,7 @@ func TestASemaphoreAndAQueueBelowItWithTheNameOfItsFolderDoNotMeet(t *testing.T)
 			require.Equal(t, below.Revision(), revisionOf(t, client, below.Key()))
 			leave(t, below)
 			if folder != "q/!size" {
-				require.True(t, try(t, fairqueue.New(open(t, client), folder), fairqueue.Exclusive).Granted(), "the size is not in its way")
+				require.True(t, try(t, queueAt(open(t, client), folder), fairqueue.Exclusive).Granted(), "the size is not in its way")
 			}
 		})
 	}
@@ -248,7 +248,7 @@ func TestASizeCanBeForgottenAfterADoubt(t *testing.T) {
 	}))
 	client := c.Client(t)
 	s := open(t, c.ClientAs(t, "u"))
-	q := fairqueue.New(s, "locks/q")
+	q := queueAt(s, "locks/q")
 	leave(t, holdPermits(t, q, 1, 3))
 	lost := c.Hold("Txn", embedtest.Once(), embedtest.When(func(message any) bool {
 		r, ok := message.(*etcdserverpb.TxnRequest)
@@ -276,7 +276,7 @@ func TestASizeIsAgreedOnBesideAStrangersKeyInItsFolder(t *testing.T) {
 			_, client := begin(t)
 			stray := "q/!size/" + name
 			put(t, client, stray)
-			q, other := fairqueue.New(open(t, client), "q"), fairqueue.New(open(t, client), "q")
+			q, other := newQueue(t, client), newQueue(t, client)
 			first := holdPermits(t, q, 1, 2)
 			for _, take := range []func(context.Context, int64, int64) (*fairqueue.Ticket, error){other.JoinPermits, other.TryPermits} {
 				_, err := take(within(t, patience), 1, 5)
@@ -303,7 +303,7 @@ func TestASizeIsAgreedOnBesideAStrangersKeyInItsFolder(t *testing.T) {
 func TestASizeIsAgreedOnBesideAStrangersKeyWhenAReplyIsLost(t *testing.T) {
 	c, client := begin(t)
 	put(t, client, "q/!size/foo")
-	q := fairqueue.New(open(t, client), "q")
+	q := newQueue(t, client)
 	fault := c.LoseReply("Txn", embedtest.Once())
 	joined := calling(t, func() (any, error) { return q.JoinPermits(within(t, patience), 1, 2) })
 	require.NoError(t, healed(t, fault, joined))
@@ -317,7 +317,7 @@ func TestConcurrentCallersAgreeOnOneSizeBesideAStrangersKey(t *testing.T) {
 	put(t, client, "q/!size/foo")
 	var joins []<-chan error
 	for size := range int64(6) {
-		q := fairqueue.New(open(t, client), "q")
+		q := newQueue(t, client)
 		joins = append(joins, calling(t, func() (any, error) { return q.JoinPermits(within(t, patience), 1, size+6) }))
 	}
 	agreed := 0

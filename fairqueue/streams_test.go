@@ -22,11 +22,11 @@ func TestTwoStreamsAreEnoughWhenAnEventIsSwallowed(t *testing.T) {
 	holders := map[string]*fairqueue.Ticket{}
 	waiting := map[string]<-chan error{}
 	for name, q := range map[string]*fairqueue.Queue{
-		"a": fairqueue.NewWith(s, "a", fairqueue.Options{Recheck: time.Second}),
-		"b": fairqueue.NewWith(s, "b", fairqueue.Options{Recheck: never}),
-		"c": fairqueue.NewWith(second, "c", fairqueue.Options{Recheck: never}),
+		"a": fairqueue.New(s, "a", fairqueue.Options{Recheck: time.Second}),
+		"b": queueAt(s, "b"),
+		"c": queueAt(second, "c"),
 	} {
-		holders[name] = hold(t, fairqueue.New(others, name), fairqueue.Exclusive)
+		holders[name] = hold(t, queueAt(others, name), fairqueue.Exclusive)
 		watches := spyOnWatches(c)
 		waiting[name] = wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
 		watches.await(t, 1)
@@ -34,7 +34,7 @@ func TestTwoStreamsAreEnoughWhenAnEventIsSwallowed(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t, patience))
 	first, seen := make(chan struct{}), 0
 	following := background(t, func() error {
-		for _, err := range fairqueue.NewWith(session.Keep(client), "d", fairqueue.Options{Recheck: never}).Follow(ctx) {
+		for _, err := range queueAt(session.Keep(client), "d").Follow(ctx) {
 			if err != nil {
 				return err
 			}

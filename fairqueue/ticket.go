@@ -64,9 +64,6 @@ func (t *Ticket) Chosen() []int {
 	return chosen
 }
 
-// Left reports whether the ticket has been given up, by Leave or because a call failed.
-func (t *Ticket) Left() bool { return t.first().key.Left() }
-
 // Set replaces the value of the ticket's key, if it is still there: one round trip, one raft entry.
 // Its place in line and its token stay. If the ticket is gone, the error wraps [ErrGone]; if the
 // value has more than 1 MiB, it is [ErrTooLarge]. If ctx ends before etcd answers, the value may

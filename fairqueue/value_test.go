@@ -22,15 +22,15 @@ const (
 )
 
 func TestAValueAboveTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
-	c, client, q := beginQueue(t)
+	c, client := begin(t)
+	s := open(t, client)
 	tooLarge := strings.Repeat("v", largestValue+1)
-	ticket, err := q.JoinCandidate(within(t, patience), "small", 0)
-	require.NoError(t, err)
+	ticket := joinCandidate(t, s, "small", 0)
 
 	before := c.Calls("Txn")
 	for name, call := range map[string]func(context.Context) error{
 		"join": func(ctx context.Context) error {
-			_, err := q.JoinCandidate(ctx, tooLarge, 0)
+			_, err := fairqueue.JoinN(ctx, s, 1, candidate(s, tooLarge, 0))
 			return err
 		},
 		"set": func(ctx context.Context) error { return ticket.Set(ctx, tooLarge) },
@@ -48,29 +48,29 @@ func TestAValueAboveTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
 func TestTheLargestValueFitsIntoARequest(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
-	q := fairqueue.New(open(t, c.Client(t)), "q")
+	s := open(t, c.Client(t))
 	first, second := strings.Repeat("v", largestValue), strings.Repeat("w", largestValue)
-	ticket := joinCandidate(t, q, first, 0)
+	ticket := joinCandidate(t, s, first, 0)
 	require.NoError(t, ticket.Wait(within(t, patience)))
 	require.NoError(t, ticket.Set(within(t, patience), second))
-	require.Equal(t, second, string(entriesOf(t, q)[0].Value))
+	require.Equal(t, second, string(entriesOf(t, queueAt(s, "q"))[0].Value))
 	leave(t, ticket)
 }
 
 func TestALabelAboveTheLimitIsRefusedByEveryJoin(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
-	q := fairqueue.NewWith(s, "q", fairqueue.Options{Label: strings.Repeat("l", longestLabel+1)})
-	elsewhere := q.At("elsewhere")
-	places := []fairqueue.Place{{Queue: fairqueue.New(s, "p"), Mode: fairqueue.Exclusive}, {Queue: elsewhere, Mode: fairqueue.Exclusive}}
+	tooLong := fairqueue.Options{Label: strings.Repeat("l", longestLabel+1)}
+	q, elsewhere := fairqueue.New(s, "q", tooLong), fairqueue.New(s, "elsewhere", tooLong)
+	places := []fairqueue.Place{{Queue: queueAt(s, "p"), Mode: fairqueue.Exclusive}, {Queue: elsewhere, Mode: fairqueue.Exclusive}}
 
 	before := c.AppliedIndex()
 	for name, call := range map[string]func(context.Context) error{
 		"join":  func(ctx context.Context) error { _, err := q.Join(ctx, fairqueue.Shared); return err },
 		"try":   func(ctx context.Context) error { _, err := elsewhere.TryJoin(ctx, fairqueue.Exclusive); return err },
-		"joins": func(ctx context.Context) error { _, err := fairqueue.JoinAll(ctx, s, places...); return err },
-		"any":   func(ctx context.Context) error { _, err := fairqueue.JoinAny(ctx, s, 1, places...); return err },
-		"tries": func(ctx context.Context) error { _, err := fairqueue.TryAny(ctx, s, 1, places...); return err },
+		"joins": func(ctx context.Context) error { _, err := fairqueue.JoinN(ctx, s, 2, places...); return err },
+		"any":   func(ctx context.Context) error { _, err := fairqueue.JoinN(ctx, s, 1, places...); return err },
+		"tries": func(ctx context.Context) error { _, err := fairqueue.TryN(ctx, s, 1, places...); return err },
 		"permits": func(ctx context.Context) error {
 			_, err := q.JoinPermits(ctx, 1, 2)
 			return err
@@ -113,11 +113,11 @@ func TestTheLargestGroupFitsIntoARequest(t *testing.T) {
 	all := make([]fairqueue.Place, 127)
 	for i := range all {
 		prefix := strings.Repeat("n", 512) + "/" + strings.Repeat("%2F", 511) + fmt.Sprintf("%03d", i)
-		all[i] = fairqueue.Place{Queue: fairqueue.NewWith(s, prefix, fairqueue.Options{Label: label}), Mode: fairqueue.Exclusive}
+		all[i] = fairqueue.Place{Queue: fairqueue.New(s, prefix, fairqueue.Options{Label: label}), Mode: fairqueue.Exclusive}
 	}
 	for name, join := range map[string]func() (*fairqueue.Ticket, error){
-		"join": func() (*fairqueue.Ticket, error) { return fairqueue.JoinAll(ctx, s, all...) },
-		"try":  func() (*fairqueue.Ticket, error) { return fairqueue.TryAny(ctx, s, len(all), all...) },
+		"join": func() (*fairqueue.Ticket, error) { return fairqueue.JoinN(ctx, s, len(all), all...) },
+		"try":  func() (*fairqueue.Ticket, error) { return fairqueue.TryN(ctx, s, len(all), all...) },
 	} {
 		g, err := join()
 		require.NoError(t, err, name)

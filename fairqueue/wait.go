@@ -31,6 +31,9 @@ type strategy interface {
 // Waiting for several keys costs what it costs for each, one after the other, and one read more at
 // the end. Waiting for any takes one goroutine and one watch for each place, and a transaction. A
 // permit with a slot takes one read and one transaction more, and retries while no slot is free.
+//
+// A [Candidate] that has waited takes one read more. If one of higher priority waits behind it, it passes the queue on
+// to that, as [Ticket.PassTo] does, and the error is [ErrGone]: it is expected to join again.
 func (t *Ticket) Wait(ctx context.Context) error {
 	needContext(ctx)
 	err := t.wait(ctx)

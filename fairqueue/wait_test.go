@@ -31,8 +31,8 @@ type pair struct {
 func stand(t *testing.T, c *embedtest.Cluster, theirs *clientv3.Client, recheck time.Duration) *pair {
 	t.Helper()
 	p := &pair{c: c, client: c.Client(t), watches: spyOnWatches(c)}
-	p.holder = hold(t, fairqueue.New(open(t, p.client), "q"), fairqueue.Exclusive)
-	p.waiter = join(t, fairqueue.NewWith(open(t, theirs), "q", fairqueue.Options{Recheck: recheck}), fairqueue.Exclusive)
+	p.holder = hold(t, queueAt(open(t, p.client), "q"), fairqueue.Exclusive)
+	p.waiter = join(t, fairqueue.New(open(t, theirs), "q", fairqueue.Options{Recheck: recheck}), fairqueue.Exclusive)
 	p.waiting = wait(t, within(t, patience), p.waiter)
 	p.watches.await(t, 1)
 	requireWaiting(t, p.waiting)
@@ -52,8 +52,8 @@ func TestAWaiterThatHasLostItsPlaceIsNotGranted(t *testing.T) {
 		} {
 			t.Run(fmt.Sprint(mode, " ", name), func(t *testing.T) {
 				c, client := begin(t)
-				holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
-				ticket := join(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never}), mode)
+				holder := hold(t, newQueue(t, client), fairqueue.Exclusive)
+				ticket := join(t, newQueue(t, client), mode)
 				waiting := standing(t, c, ticket)
 				vanish(t, client, ticket)
 				requireWaiting(t, waiting)
@@ -263,8 +263,8 @@ func TestAnAnswerOlderThanTheTicketIsNotBelieved(t *testing.T) {
 			t.Parallel()
 			c := embedtest.Start(t, embedtest.WithSize(3))
 			client, good := c.Client(t), c.Members()[0].Client(t)
-			mine := fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
-			holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
+			mine := newQueue(t, client)
+			holder := hold(t, newQueue(t, client), fairqueue.Exclusive)
 			answerFromBehind := leaveBehind(t, c)
 
 			ticket := join(t, mine, mode)
@@ -294,10 +294,10 @@ func TestASwallowedEventIsFoundByTheNextLook(t *testing.T) {
 // The ticket ahead has gone unheard, and another one is still ahead.
 func TestAStreamThatHasMissedAnEventIsLeftByAWaiterThatGoesOn(t *testing.T) {
 	c, client := begin(t)
-	q := fairqueue.New(open(t, client), "q")
+	q := newQueue(t, client)
 	holder, middle := hold(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
 	s := open(t, c.Client(t))
-	last := join(t, fairqueue.NewWith(s, "q", fairqueue.Options{Recheck: 50 * time.Millisecond}), fairqueue.Exclusive)
+	last := join(t, fairqueue.New(s, "q", fairqueue.Options{Recheck: 50 * time.Millisecond}), fairqueue.Exclusive)
 	waiting := standing(t, c, last)
 	swallowed := c.SwallowWatchEvents(embedtest.Once())
 	leave(t, middle)
@@ -326,8 +326,8 @@ func TestADeletionBeforeTheWatchStandsIsSeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, client := begin(t)
-			holder := hold(t, fairqueue.New(open(t, client), "q"), fairqueue.Exclusive)
-			ticket := join(t, fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never}), fairqueue.Exclusive)
+			holder := hold(t, newQueue(t, client), fairqueue.Exclusive)
+			ticket := join(t, newQueue(t, client), fairqueue.Exclusive)
 			vanish(t, client, holder)
 			require.NoError(t, ticket.Wait(within(t, patience)))
 		})
@@ -351,8 +351,8 @@ func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 	c, client := begin(t)
 	theirs, link := c.Link(t)
 	s := open(t, theirs)
-	q := fairqueue.NewWith(s, "q", fairqueue.Options{Recheck: 50 * time.Millisecond})
-	mine := fairqueue.New(open(t, client), "q")
+	q := fairqueue.New(s, "q", fairqueue.Options{Recheck: 50 * time.Millisecond})
+	mine := newQueue(t, client)
 	holder := hold(t, mine, fairqueue.Exclusive)
 	standing, blocked := join(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
 	behind := wait(t, within(t, patience), join(t, mine, fairqueue.Exclusive))
@@ -387,7 +387,7 @@ func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 func TestAWaiterInTheMiddleDiesAndTheOrderStays(t *testing.T) {
 	c, client := begin(t)
 	queue := func() *fairqueue.Queue {
-		return fairqueue.NewWith(open(t, client), "q", fairqueue.Options{Recheck: never})
+		return newQueue(t, client)
 	}
 	watches := spyOnWatches(c)
 	holder := hold(t, queue(), fairqueue.Exclusive)
