@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,20 +29,18 @@ func (c *changes) option() session.Option {
 	})
 }
 
-func (c *changes) states() []session.State {
+// require returns the last change, and requires that the changes so far were to these states.
+func (c *changes) require(t *testing.T, states ...session.State) session.Change {
+	t.Helper()
+	synctest.Wait()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	states := []session.State{}
-	for _, change := range c.told {
-		states = append(states, change.State)
+	told := slices.Clone(c.told)
+	c.mu.Unlock()
+	require.Len(t, told, len(states))
+	for i, state := range states {
+		require.Equal(t, state, told[i].State)
 	}
-	return states
-}
-
-func (c *changes) last() session.Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.told[len(c.told)-1]
+	return told[len(told)-1]
 }
 
 func TestChangesAreToldOnceEachAndInOrder(t *testing.T) {
@@ -49,26 +48,23 @@ func TestChangesAreToldOnceEachAndInOrder(t *testing.T) {
 		var c changes
 		s := open(t, f, c.option(), session.WithTTL(30*time.Second))
 		time.Sleep(65 * time.Second) // the last renewal was 5 s ago
-		require.Empty(t, c.states(), "nothing has changed")
+		require.Empty(t, c.told, "nothing has changed")
 
-		f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
+		f.Renewals.Meet(refused(rpctypes.ErrNoLeader))
 		time.Sleep(15 * time.Second)
-		require.Equal(t, []session.State{session.AtRisk}, c.states())
-		require.ErrorIs(t, c.last().Err, rpctypes.ErrNoLeader)
-		require.Equal(t, s.Lease(), c.last().Lease)
+		last := c.require(t, session.AtRisk)
+		require.ErrorIs(t, last.Err, rpctypes.ErrNoLeader)
+		require.Equal(t, s.Lease(), last.Lease)
 
-		f.Set(func(f *fake) { f.OnRenew = nil })
+		f.Renewals.Meet(answered)
 		time.Sleep(20 * time.Second)
-		require.Equal(t, []session.State{session.AtRisk, session.Live}, c.states())
-		require.NoError(t, c.last().Err)
+		require.NoError(t, c.require(t, session.AtRisk, session.Live).Err)
 
-		f.Set(func(f *fake) { f.OnRenew = lost })
+		f.Renewals.Meet(lost)
 		time.Sleep(time.Hour)
-		require.Equal(t, []session.State{session.AtRisk, session.Live, session.AtRisk, session.Lost}, c.states())
-		require.ErrorIs(t, c.last().Err, session.ErrLost)
 		require.NoError(t, s.Close(context.Background()))
-		synctest.Wait()
-		require.Len(t, c.states(), 4, "the loss is the end")
+		last = c.require(t, session.AtRisk, session.Live, session.AtRisk, session.Lost)
+		require.ErrorIs(t, last.Err, session.ErrLost)
 	})
 }
 
@@ -77,24 +73,12 @@ func TestARenewalThatFailsOnceIsNoChange(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		var c changes
 		open(t, f, c.option(), session.WithTTL(30*time.Second))
-		f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
+		f.Renewals.Meet(refused(rpctypes.ErrNoLeader))
 		time.Sleep(11 * time.Second)
-		require.Greater(t, len(f.RenewalTimes()), 1)
-		f.Set(func(f *fake) { f.OnRenew = nil })
+		require.Greater(t, len(f.Renewals.Times()), 1)
+		f.Renewals.Meet(answered)
 		time.Sleep(time.Minute)
-		require.Empty(t, c.states())
-	})
-}
-
-func TestCloseIsToldOnce(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		var c changes
-		s := open(t, f, c.option())
-		require.NoError(t, s.Close(context.Background()))
-		require.NoError(t, s.Close(context.Background()))
-		synctest.Wait()
-		require.Equal(t, []session.State{session.Closed}, c.states())
-		require.ErrorIs(t, c.last().Err, session.ErrClosed)
+		require.Empty(t, c.told)
 	})
 }
 
@@ -104,20 +88,18 @@ func TestNothingIsToldAfterTheEnd(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			var c changes
 			s := open(t, f, c.option(), session.WithTTL(30*time.Second))
-			f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
+			f.Renewals.Meet(refused(rpctypes.ErrNoLeader))
 			time.Sleep(20 * time.Second)
-			require.Equal(t, []session.State{session.AtRisk}, c.states())
+			c.require(t, session.AtRisk)
 			closed := make(chan error, 1)
 			var once sync.Once
-			f.Set(func(f *fake) {
-				f.OnRenew = func(_ context.Context, do func() error) error {
-					once.Do(func() { go func() { closed <- s.Close(context.Background()) }() })
-					return do()
-				}
+			f.Renewals.Meet(func(_ context.Context, do func() error) error {
+				once.Do(func() { go func() { closed <- s.Close(context.Background()) }() })
+				return do()
 			})
 			require.NoError(t, <-closed)
 			synctest.Wait()
-			require.Equal(t, session.Closed, c.last().State)
+			require.Equal(t, session.Closed, c.told[len(c.told)-1].State)
 		})
 	}
 }
@@ -127,12 +109,12 @@ func TestARenewalOnDemandIsToldAsLive(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		var c changes
 		s := open(t, f, c.option(), session.WithTTL(30*time.Second))
-		f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
+		f.Renewals.Meet(refused(rpctypes.ErrNoLeader))
 		time.Sleep(20 * time.Second)
-		f.Set(func(f *fake) { f.OnRenew = nil })
+		f.Renewals.Meet(answered)
 		require.NoError(t, s.Renew(context.Background()))
 		time.Sleep(5 * time.Second) // before the next turn
-		require.Equal(t, []session.State{session.AtRisk, session.Live}, c.states())
+		c.require(t, session.AtRisk, session.Live)
 	})
 }
 
@@ -142,28 +124,32 @@ func TestAKeepersSessionsTellTheirOwnChanges(t *testing.T) {
 		client := f.Client()
 		k := session.Keep(client, session.WithMonotonicClock(), c.option())
 		require.Same(t, client, k.Client())
-		first, err := k.Session(context.Background())
-		require.NoError(t, err)
-		f.Set(func(f *fake) { delete(f.Alive, first.Lease()) })
+		first := sessionOf(t, k)
+		f.Forget()
 		time.Sleep(first.TTL())
-		second, err := k.Session(context.Background())
-		require.NoError(t, err)
-		require.Equal(t, first.Lease(), c.last().Lease)
-		require.ErrorIs(t, c.last().Err, rpctypes.ErrLeaseNotFound)
-		require.NoError(t, k.Close(context.Background()))
-		synctest.Wait()
-		require.Equal(t, []session.State{session.Lost, session.Closed}, c.states())
-		require.Equal(t, second.Lease(), c.last().Lease)
+		second := sessionOf(t, k)
+		last := c.require(t, session.Lost)
+		require.Equal(t, first.Lease(), last.Lease)
+		require.ErrorIs(t, last.Err, rpctypes.ErrLeaseNotFound)
+		for range 2 {
+			require.NoError(t, k.Close(context.Background()))
+		}
+		last = c.require(t, session.Lost, session.Closed)
+		require.Equal(t, second.Lease(), last.Lease)
+		require.ErrorIs(t, last.Err, session.ErrClosed)
 	})
 }
 
 func TestACallbackThatEndsItsGoroutineDoesNotEndTheRenewals(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f, session.WithOnChange(func(session.Change) { runtime.Goexit() }), session.WithTTL(30*time.Second))
-		f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
+	inEach(t, map[string]session.Option{
+		"of a change":  session.WithOnChange(func(session.Change) { runtime.Goexit() }),
+		"of a renewal": session.WithOnRenewal(func(session.Renewal) { runtime.Goexit() }),
+	}, func(t *testing.T, f *fake, option session.Option) {
+		s := open(t, f, option, session.WithTTL(30*time.Second))
+		f.Renewals.Meet(refused(rpctypes.ErrNoLeader))
 		time.Sleep(20 * time.Second)
 		require.Equal(t, session.AtRisk, s.State())
-		f.Set(func(f *fake) { f.OnRenew = nil })
+		f.Renewals.Meet(answered)
 		time.Sleep(5 * time.Minute)
 		require.Equal(t, session.Live, s.State())
 	})

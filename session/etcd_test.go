@@ -2,11 +2,9 @@ package session_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
@@ -42,19 +40,19 @@ func withAndWithoutPassword(t *testing.T, test func(t *testing.T, options ...emb
 func TestRenewFindsAnotherEndpoint(t *testing.T) {
 	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
 		cluster := startEtcd(t, append(options, embedtest.WithSize(3))...)
-		var renewing sync.WaitGroup
+		renewed := make(chan error)
 		for _, member := range cluster.Members() {
 			client, link := cluster.Link(t)
 			s := create(t, client, session.WithTTL(time.Minute))
 			link.Blackhole(member)
-			renewing.Go(func() {
-				for range 3 {
-					assert.NoError(t, s.Renew(t.Context()))
-				}
-				link.Heal(member)
-			})
+			t.Cleanup(func() { link.Heal(member) })
+			for range 3 {
+				go func() { renewed <- s.Renew(t.Context()) }()
+			}
 		}
-		renewing.Wait()
+		for range 9 {
+			require.NoError(t, <-renewed)
+		}
 	})
 }
 

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -53,12 +54,57 @@ func refused(err error) fate {
 	return func(context.Context, func() error) error { return err }
 }
 
-// deaf neither answers nor looks at the context until it is released.
-func deaf(release <-chan struct{}) fate {
-	return func(ctx context.Context, _ func() error) error {
-		<-release
-		return ctx.Err()
+// deaf neither answers nor looks at the context for long.
+func deaf(ctx context.Context, _ func() error) error {
+	time.Sleep(time.Hour)
+	return ctx.Err()
+}
+
+// requests are those of one kind.
+type requests struct {
+	mu       sync.Mutex
+	fate     fate // nil: answered
+	times    []time.Time
+	inFlight int
+}
+
+// Meet decides what becomes of requests that come from now on.
+func (r *requests) Meet(next fate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fate = next
+}
+
+// Times returns when they left the client.
+func (r *requests) Times() []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.times)
+}
+
+// InFlight returns how many have no answer.
+func (r *requests) InFlight() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.inFlight
+}
+
+// arrive makes do happen as the fate wants it.
+func (r *requests) arrive(ctx context.Context, do func() error) error {
+	r.mu.Lock()
+	r.times = append(r.times, time.Now())
+	r.inFlight++
+	meet := r.fate
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.inFlight--
+	}()
+	if meet == nil {
+		return do()
 	}
+	return meet(ctx, do)
 }
 
 // fake is as much of an etcd server as the life of a lease needs, for tests in virtual time. Unlike a real one it has
@@ -66,139 +112,89 @@ func deaf(release <-chan struct{}) fate {
 type fake struct {
 	clientv3.Lease // the rest of the interface panics
 
-	mu sync.Mutex
+	Grants, Renewals, Revocations requests
 
-	// The fates are those of requests that come from now on. nil: answered.
-	OnGrant, OnRenew, OnRevoke    fate
-	Grants, Renewals, Revocations []time.Time // when they left the client
-	InFlight                      int         // renewals
-	Alive                         map[clientv3.LeaseID]time.Time
-	NextLease                     clientv3.LeaseID
-	MinTTL                        int64
-	Granted                       int64
+	MinTTL int64
+
+	mu      sync.Mutex
+	alive   map[clientv3.LeaseID]time.Time // until when
+	last    clientv3.LeaseID
+	granted int64
 }
 
-// newFake returns a server without leases.
-func newFake() *fake {
-	return &fake{Alive: map[clientv3.LeaseID]time.Time{}}
-}
+func newFake() *fake { return &fake{alive: map[clientv3.LeaseID]time.Time{}} }
 
 // Client returns a client of the server.
-func (f *fake) Client() *clientv3.Client {
-	return &clientv3.Client{Lease: f}
-}
-
-// Set changes the fates, or anything else, while the session is at work.
-func (f *fake) Set(change func(f *fake)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change(f)
-}
-
-// meet makes do happen under f.mu as the fate wants it.
-func (f *fake) meet(ctx context.Context, fate fate, do func() error) error {
-	if fate == nil {
-		fate = answered
-	}
-	return fate(ctx, func() error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return do()
-	})
-}
+func (f *fake) Client() *clientv3.Client { return &clientv3.Client{Lease: f} }
 
 // Grant implements clientv3.Lease.
 func (f *fake) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
-	f.mu.Lock()
-	f.Grants = append(f.Grants, time.Now())
-	fate := f.OnGrant
-	f.mu.Unlock()
 	answer := &clientv3.LeaseGrantResponse{}
-	err := f.meet(ctx, fate, func() error {
-		f.NextLease++
-		f.Granted = max(ttl, f.MinTTL)
-		answer.ID, answer.TTL = f.NextLease, f.Granted
-		f.Alive[f.NextLease] = time.Now().Add(time.Duration(f.Granted) * time.Second)
+	return answer, f.Grants.arrive(ctx, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.last++
+		f.granted = max(ttl, f.MinTTL)
+		answer.ID, answer.TTL = f.last, f.granted
+		f.alive[f.last] = time.Now().Add(time.Duration(f.granted) * time.Second)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return answer, nil
 }
 
 // KeepAliveOnce implements clientv3.Lease.
 func (f *fake) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
-	f.mu.Lock()
-	f.Renewals = append(f.Renewals, time.Now())
-	f.InFlight++
-	fate := f.OnRenew
-	f.mu.Unlock()
-	defer f.Set(func(f *fake) { f.InFlight-- })
 	answer := &clientv3.LeaseKeepAliveResponse{ID: id}
-	err := f.meet(ctx, fate, func() error {
-		if !time.Now().Before(f.Alive[id]) {
+	return answer, f.Renewals.arrive(ctx, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if !time.Now().Before(f.alive[id]) {
 			return rpctypes.ErrLeaseNotFound
 		}
-		answer.TTL = f.Granted
-		f.Alive[id] = time.Now().Add(time.Duration(f.Granted) * time.Second)
+		answer.TTL = f.granted
+		f.alive[id] = time.Now().Add(time.Duration(f.granted) * time.Second)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return answer, nil
 }
 
 // Revoke implements clientv3.Lease.
 func (f *fake) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
-	f.mu.Lock()
-	f.Revocations = append(f.Revocations, time.Now())
-	fate := f.OnRevoke
-	f.mu.Unlock()
-	err := f.meet(ctx, fate, func() error {
-		if _, ok := f.Alive[id]; !ok {
+	return &clientv3.LeaseRevokeResponse{}, f.Revocations.arrive(ctx, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if _, ok := f.alive[id]; !ok {
 			return rpctypes.ErrLeaseNotFound
 		}
-		delete(f.Alive, id)
+		delete(f.alive, id)
 		return nil
 	})
-	return &clientv3.LeaseRevokeResponse{}, err
+}
+
+// Forget drops all leases, as if an operator had revoked them.
+func (f *fake) Forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.alive)
+}
+
+// AnswerNoTTL has renewals answered with a TTL of zero.
+func (f *fake) AnswerNoTTL() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.granted = 0
 }
 
 // Expiry is when the server drops the lease if nothing more arrives.
 func (f *fake) Expiry(id clientv3.LeaseID) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.Alive[id]
+	return f.alive[id]
 }
 
 // LeaseCount returns how many leases there are.
 func (f *fake) LeaseCount() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.Alive)
-}
-
-// RenewalTimes returns when renewals arrived.
-func (f *fake) RenewalTimes() []time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.Renewals)
-}
-
-// GrantTimes returns when leases were asked for.
-func (f *fake) GrantTimes() []time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.Grants)
-}
-
-// RevocationTimes returns when revocations arrived.
-func (f *fake) RevocationTimes() []time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.Revocations)
+	return len(f.alive)
 }
 
 // inVirtualTime runs test where time.Sleep takes no time, and only passes when
@@ -208,16 +204,33 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, f *fake)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newFake()) })
 }
 
+// inEach runs test for each case in virtual time.
+func inEach[C any](t *testing.T, cases map[string]C, test func(t *testing.T, f *fake, c C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *fake) { test(t, f, c) })
+		})
+	}
+}
+
+// named gives cases the names that they are printed with.
+func named[C any](cases ...C) map[string]C {
+	all := make(map[string]C)
+	for _, c := range cases {
+		all[fmt.Sprint(c)] = c
+	}
+	return all
+}
+
 // open creates a session that is closed at the end of the test, whatever became
 // of the server.
 func open(t *testing.T, f *fake, opts ...session.Option) *session.Session {
 	t.Helper()
-	start := time.Now()
-	opts = append([]session.Option{session.WithClock(func() time.Duration { return time.Since(start) })}, opts...)
-	s, err := session.New(context.Background(), f.Client(), opts...)
+	s, err := session.New(context.Background(), f.Client(), append([]session.Option{session.WithMonotonicClock()}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		f.Set(func(f *fake) { f.OnRevoke = nil })
+		f.Revocations.Meet(answered)
 		require.NoError(t, s.Close(context.Background()))
 	})
 	return s

@@ -13,33 +13,66 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
+// keep returns a Keeper that is closed at the end of the test.
 func keep(t *testing.T, f *fake, opts ...session.Option) *session.Keeper {
 	t.Helper()
 	k := session.Keep(f.Client(), append([]session.Option{session.WithMonotonicClock()}, opts...)...)
 	t.Cleanup(func() {
-		f.Set(func(f *fake) { f.OnGrant, f.OnRenew, f.OnRevoke = nil, nil, nil })
+		for _, requests := range []*requests{&f.Grants, &f.Renewals, &f.Revocations} {
+			requests.Meet(answered)
+		}
 		require.NoError(t, k.Close(context.Background()))
 	})
 	return k
 }
 
-func TestKeeperCreatesItsSessionWhenFirstNeeded(t *testing.T) {
+// keepOne is keep, with the Keeper's session.
+func keepOne(t *testing.T, f *fake, opts ...session.Option) (*session.Keeper, *session.Session) {
+	t.Helper()
+	k := keep(t, f, opts...)
+	return k, sessionOf(t, k)
+}
+
+// sessionOf returns the Keeper's session.
+func sessionOf(t *testing.T, k *session.Keeper) *session.Session {
+	t.Helper()
+	s, err := k.Session(context.Background())
+	require.NoError(t, err)
+	return s
+}
+
+func requireNoCurrent(t *testing.T, k *session.Keeper) {
+	t.Helper()
+	s, ok := k.Current()
+	require.Nil(t, s)
+	require.False(t, ok)
+}
+
+func TestAKeepersSessionIsCreatedWhenItIsFirstNeededAndNotByLookingAtIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		k := keep(t, f)
 		time.Sleep(time.Minute)
-		require.Empty(t, f.GrantTimes())
-		first, err := k.Session(context.Background())
-		require.NoError(t, err)
-		second, err := k.Session(context.Background())
-		require.NoError(t, err)
-		require.Same(t, first, second)
-		require.Len(t, f.GrantTimes(), 1)
+		requireNoCurrent(t, k)
+		require.Empty(t, f.Grants.Times())
+		s := sessionOf(t, k)
+		require.Same(t, s, sessionOf(t, k))
+		shown, ok := k.Current()
+		require.True(t, ok)
+		require.Same(t, s, shown)
+
+		f.Forget()
+		require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
+		requireNoCurrent(t, k)
+		require.Len(t, f.Grants.Times(), 1)
+		sessionOf(t, k)
+		require.NoError(t, k.Close(context.Background()))
+		requireNoCurrent(t, k)
 	})
 }
 
 func TestKeepersCallersShareOneCreation(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = late(500 * time.Millisecond)
+		f.Grants.Meet(late(500 * time.Millisecond))
 		k := keep(t, f)
 		sessions := make(chan *session.Session, 20)
 		for range cap(sessions) {
@@ -55,39 +88,32 @@ func TestKeepersCallersShareOneCreation(t *testing.T) {
 		for range cap(sessions) - 1 {
 			require.Same(t, first, <-sessions)
 		}
-		require.Len(t, f.GrantTimes(), 1)
+		require.Len(t, f.Grants.Times(), 1)
 	})
 }
 
 func TestCallerOfAKeeperThatGivesUpDoesNotFailTheOthers(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = lost
+		f.Grants.Meet(lost)
 		k := keep(t, f)
-		impatient, giveUp := context.WithCancel(context.Background())
-		var callers sync.WaitGroup
-		callers.Go(func() {
-			if _, err := k.Session(impatient); err == nil {
+		var impatient sync.WaitGroup
+		impatient.Go(func() {
+			if _, err := ask(k, time.Second); err == nil {
 				t.Error("a session out of nothing")
 			}
 		})
 		synctest.Wait() // that one creates
-		callers.Go(func() {
-			s, err := k.Session(context.Background())
-			if err != nil || s.Err() != nil {
-				t.Error("the other caller failed:", err)
-			}
-		})
-		synctest.Wait() // this one waits for it
-		f.Set(func(f *fake) { f.OnGrant = nil })
-		giveUp()
-		callers.Wait()
+		f.Grants.Meet(answered)
+		s := sessionOf(t, k) // this one waits for it
+		require.NoError(t, s.Err())
+		impatient.Wait()
 	})
 }
 
 // The default time-out includes waiting for others to fail.
 func TestKeepersCallersDoNotWaitOneAfterTheOther(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = lost
+		f.Grants.Meet(lost)
 		k := keep(t, f)
 		start := time.Now()
 		var callers sync.WaitGroup
@@ -103,51 +129,29 @@ func TestKeepersCallersDoNotWaitOneAfterTheOther(t *testing.T) {
 	})
 }
 
-func TestKeeperReturnsErrorsOfCreation(t *testing.T) {
+func TestKeeperReturnsErrorsOfCreationAndForgetsThem(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = refused(rpctypes.ErrPermissionDenied)
+		f.Grants.Meet(refused(rpctypes.ErrPermissionDenied))
 		k := keep(t, f)
 		_, err := k.Session(context.Background())
 		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
-		f.Set(func(f *fake) { f.OnGrant = nil })
-		_, err = k.Session(context.Background())
-		require.NoError(t, err, "the failure is not remembered")
+		f.Grants.Meet(answered)
+		sessionOf(t, k)
 	})
 }
 
 func TestClosedKeeperHasNoSessions(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		k := keep(t, f)
-		s, err := k.Session(context.Background())
-		require.NoError(t, err)
-		for range 2 {
+		unused := keep(t, f)
+		k, s := keepOne(t, f)
+		for _, k := range []*session.Keeper{k, k, unused} {
 			require.NoError(t, k.Close(context.Background()))
+			_, err := k.Session(context.Background())
+			require.ErrorIs(t, err, session.ErrClosed)
 		}
 		require.ErrorIs(t, s.Err(), session.ErrClosed)
 		require.Zero(t, f.LeaseCount())
-		_, err = k.Session(context.Background())
-		require.ErrorIs(t, err, session.ErrClosed)
-
-		unused := keep(t, f)
-		require.NoError(t, unused.Close(context.Background()))
-		_, err = unused.Session(context.Background())
-		require.ErrorIs(t, err, session.ErrClosed)
-		require.Len(t, f.GrantTimes(), 1)
-	})
-}
-
-func TestKeepersCloseCanBeRepeatedAfterAFailure(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnRevoke = lost
-		k := keep(t, f)
-		_, err := k.Session(context.Background())
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, k.Close(ctx), context.DeadlineExceeded)
-		f.Set(func(f *fake) { f.OnRevoke = nil })
-		require.NoError(t, k.Close(context.Background()))
-		require.Zero(t, f.LeaseCount())
+		require.Len(t, f.Grants.Times(), 1)
 	})
 }
 
@@ -165,32 +169,26 @@ func TestSessionIsItsOwnSource(t *testing.T) {
 }
 
 func TestKeeperReplacesASessionThatHasEndedAndTheOldOneStaysSo(t *testing.T) {
-	for name, test := range map[string]struct {
+	type test struct {
 		end func(f *fake, s *session.Session, suspend func(time.Duration))
 		err error
-	}{
+	}
+	inEach(t, map[string]test{
 		"lost": {func(f *fake, s *session.Session, _ func(time.Duration)) {
-			f.Set(func(f *fake) { f.OnRenew = lost })
+			f.Renewals.Meet(lost)
 			<-s.Done()
-			f.Set(func(f *fake) { f.OnRenew = nil })
+			f.Renewals.Meet(answered)
 		}, session.ErrLost},
 		"lost, before a timer fires": {func(_ *fake, _ *session.Session, suspend func(time.Duration)) { suspend(time.Minute) }, session.ErrLost},
 		"closed":                     {func(_ *fake, s *session.Session, _ func(time.Duration)) { _ = s.Close(context.Background()) }, session.ErrClosed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				now, suspend := suspendable()
-				k := keep(t, f, session.WithClock(now))
-				old, err := k.Session(context.Background())
-				require.NoError(t, err)
-				test.end(f, old, suspend)
-				next, err := k.Session(context.Background())
-				require.NoError(t, err)
-				require.NotEqual(t, old.Lease(), next.Lease())
-				time.Sleep(time.Minute)
-				require.NoError(t, next.Err())
-				require.ErrorIs(t, old.Err(), test.err)
-			})
-		})
-	}
+	}, func(t *testing.T, f *fake, test test) {
+		now, suspend := suspendable()
+		k, old := keepOne(t, f, session.WithClock(now))
+		test.end(f, old, suspend)
+		next := sessionOf(t, k)
+		require.NotEqual(t, old.Lease(), next.Lease())
+		time.Sleep(time.Minute)
+		require.NoError(t, next.Err())
+		require.ErrorIs(t, old.Err(), test.err)
+	})
 }

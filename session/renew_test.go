@@ -23,7 +23,7 @@ func TestIdleSessionRenewsOncePerThirdOfItsTTL(t *testing.T) {
 		start := time.Now()
 		s := open(t, f, session.WithTTL(15*time.Second))
 		time.Sleep(26 * time.Second)
-		require.Equal(t, []float64{5, 10, 15, 20, 25}, secondsSince(start, f.RenewalTimes()))
+		require.Equal(t, []float64{5, 10, 15, 20, 25}, secondsSince(start, f.Renewals.Times()))
 		require.NoError(t, s.Err())
 		require.Equal(t, start.Add(25*time.Second+13500*time.Millisecond), s.Deadline())
 	})
@@ -31,24 +31,21 @@ func TestIdleSessionRenewsOncePerThirdOfItsTTL(t *testing.T) {
 
 // The connection is black-holed after two renewals.
 func TestLossIsToldBeforeTheServerDropsTheLease(t *testing.T) {
-	for name, hole := range map[string]fate{"requests vanish": lost, "answers vanish": unheard} {
-		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				start := time.Now()
-				s := open(t, f, session.WithTTL(15*time.Second))
-				time.Sleep(11 * time.Second)
-				f.Set(func(f *fake) { f.OnRenew = hole })
-				deadline := s.Deadline()
-				<-s.Done()
-				require.Equal(t, deadline, time.Now(), "not before it has to, and not later")
-				require.Equal(t, start.Add(23500*time.Millisecond), deadline)
-				require.True(t, time.Now().Before(f.Expiry(s.Lease())))
-				require.ErrorIs(t, s.Err(), session.ErrLost)
-				require.ErrorIs(t, context.Cause(s.Context()), session.ErrLost)
-				require.Equal(t, session.Lost, s.State())
-			})
-		})
-	}
+	holes := map[string]fate{"requests vanish": lost, "answers vanish": unheard, "requests never return": deaf}
+	inEach(t, holes, func(t *testing.T, f *fake, hole fate) {
+		start := time.Now()
+		s := open(t, f, session.WithTTL(15*time.Second))
+		time.Sleep(11 * time.Second)
+		f.Renewals.Meet(hole)
+		deadline := s.Deadline()
+		<-s.Done()
+		require.Equal(t, deadline, time.Now(), "not before it has to, and not later")
+		require.Equal(t, start.Add(23500*time.Millisecond), deadline)
+		require.True(t, time.Now().Before(f.Expiry(s.Lease())))
+		require.ErrorIs(t, s.Err(), session.ErrLost)
+		require.ErrorIs(t, context.Cause(s.Context()), session.ErrLost)
+		require.Equal(t, session.Lost, s.State())
+	})
 }
 
 // Whatever becomes of the single renewals.
@@ -58,22 +55,13 @@ func TestSessionNeverOutlivesItsLease(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, f *fake) {
 				random := rand.New(rand.NewPCG(seed, 1))
 				var mu sync.Mutex
-				f.OnRenew = func(ctx context.Context, do func() error) error {
+				f.Renewals.Meet(func(ctx context.Context, do func() error) error {
 					mu.Lock()
 					kind, delay := random.IntN(6), time.Duration(random.Int64N(int64(8*time.Second)))
 					mu.Unlock()
-					switch kind {
-					case 0:
-						return answered(ctx, do)
-					case 1:
-						return unheard(ctx, do)
-					case 2:
-						return late(delay)(ctx, do)
-					case 3:
-						return refused(rpctypes.ErrNoLeader)(ctx, do)
-					}
-					return lost(ctx, do)
-				}
+					fates := []fate{answered, unheard, late(delay), refused(rpctypes.ErrNoLeader), lost, lost}
+					return fates[kind](ctx, do)
+				})
 				s := open(t, f, session.WithTTL(time.Duration(2+random.IntN(58))*time.Second))
 				select {
 				case <-s.Done():
@@ -91,9 +79,9 @@ func TestLateAnswerDoesNotStretchTheDeadline(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		start := time.Now()
 		s := open(t, f, session.WithTTL(60*time.Second))
-		f.Set(func(f *fake) { f.OnRenew = late(5 * time.Second) })
+		f.Renewals.Meet(late(5 * time.Second))
 		time.Sleep(26 * time.Second) // the renewal left at 20 s and was answered at 25 s
-		f.Set(func(f *fake) { f.OnRenew = lost })
+		f.Renewals.Meet(lost)
 		require.Equal(t, start.Add((20+60-6)*time.Second), s.Deadline())
 		<-s.Done()
 		require.Equal(t, start.Add((20+60-6)*time.Second), time.Now())
@@ -105,11 +93,11 @@ func TestLateAnswerDoesNotStretchTheDeadline(t *testing.T) {
 func TestDeadlineNeverMovesBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f)
-		f.Set(func(f *fake) { f.OnRenew = late(900 * time.Millisecond) })
+		f.Renewals.Meet(late(900 * time.Millisecond))
 		var slow sync.WaitGroup
 		slow.Go(func() { _ = s.Renew(context.Background()) })
 		time.Sleep(100 * time.Millisecond)
-		f.Set(func(f *fake) { f.OnRenew = nil })
+		f.Renewals.Meet(answered)
 		require.NoError(t, s.Renew(context.Background()))
 		deadline := s.Deadline()
 		slow.Wait()
@@ -120,9 +108,10 @@ func TestDeadlineNeverMovesBack(t *testing.T) {
 // The grant is answered late, then comes a black hole.
 func TestDeadlineCountsFromBeforeTheGrantWasSent(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant, f.OnRenew = late(3500*time.Millisecond), lost
+		f.Grants.Meet(late(3500 * time.Millisecond))
+		f.Renewals.Meet(lost)
 		s := open(t, f, session.WithTTL(15*time.Second))
-		grants := f.GrantTimes()
+		grants := f.Grants.Times()
 		sent := grants[len(grants)-1]
 		require.Equal(t, 3500*time.Millisecond, time.Since(sent))
 		require.Equal(t, sent.Add(13500*time.Millisecond), s.Deadline())
@@ -135,62 +124,43 @@ func TestDeadlineCountsFromBeforeTheGrantWasSent(t *testing.T) {
 // With a short TTL a slow grant uses up most of it.
 func TestFirstRenewalDoesNotWaitAfterASlowGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = late(3500 * time.Millisecond)
-		start := time.Now()
+		f.Grants.Meet(late(3500 * time.Millisecond))
 		s := open(t, f, session.WithTTL(6*time.Second))
-		created := time.Since(start)
+		created := time.Now()
 		time.Sleep(time.Minute)
 		require.NoError(t, s.Err())
-		require.Equal(t, created, f.RenewalTimes()[0].Sub(start))
+		require.Equal(t, created, f.Renewals.Times()[0])
 	})
 }
 
 // Every caller gets a session that can be used.
 func TestALeaseThatIsOverWhenItsGrantIsAnsweredIsNotOffered(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnGrant = func(ctx context.Context, do func() error) error {
-			f.Set(func(f *fake) { f.OnGrant = nil })
+		f.Grants.Meet(func(ctx context.Context, do func() error) error {
+			f.Grants.Meet(answered)
 			return late(2500*time.Millisecond)(ctx, do)
-		}
+		})
 		s := open(t, f, session.WithTTL(2*time.Second))
 		require.NoError(t, s.Err())
-		require.Len(t, f.GrantTimes(), 2)
-	})
-}
-
-// No answer for 4 s right after the grant, with a TTL of 60 s.
-func TestSessionSurvivesSilenceRightAfterTheGrant(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.OnRenew = lost
-		s := open(t, f, session.WithTTL(60*time.Second))
-		heal := time.AfterFunc(4*time.Second, func() { f.Set(func(f *fake) { f.OnRenew = nil }) })
-		defer heal.Stop()
-		require.NoError(t, s.Renew(context.Background()))
-		time.Sleep(5 * time.Minute)
-		require.NoError(t, s.Err())
-		require.Equal(t, session.Live, s.State())
+		require.Len(t, f.Grants.Times(), 2)
 	})
 }
 
 // One of three endpoints swallows what it gets, then two; the others take their time.
 func TestSessionSurvivesSilentEndpoints(t *testing.T) {
 	for silent, late := range []fate{late(0), late(700 * time.Millisecond), late(500 * time.Millisecond)} {
-		for _, ttl := range []time.Duration{2 * time.Second, 15 * time.Second} {
-			t.Run(fmt.Sprint(silent, ttl), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, f *fake) {
-					var n atomic.Int64
-					f.OnRenew = func(ctx context.Context, do func() error) error {
-						if int(n.Add(1))%3 < silent {
-							return lost(ctx, do)
-						}
-						return late(ctx, do)
-					}
-					s := open(t, f, session.WithTTL(ttl))
-					time.Sleep(10 * time.Minute)
-					require.NoError(t, s.Err())
-				})
+		inEach(t, named(2*time.Second, 15*time.Second), func(t *testing.T, f *fake, ttl time.Duration) {
+			var n atomic.Int64
+			f.Renewals.Meet(func(ctx context.Context, do func() error) error {
+				if int(n.Add(1))%3 < silent {
+					return lost(ctx, do)
+				}
+				return late(ctx, do)
 			})
-		}
+			s := open(t, f, session.WithTTL(ttl))
+			time.Sleep(10 * time.Minute)
+			require.NoError(t, s.Err())
+		})
 	}
 }
 
@@ -199,21 +169,17 @@ func TestAttemptsThatFailTogetherDoNotPutOffTheNext(t *testing.T) {
 	for range 20 {
 		inVirtualTime(t, func(t *testing.T, f *fake) {
 			broken := make(chan struct{})
-			f.OnRenew = func(ctx context.Context, do func() error) error {
-				select {
-				case <-broken:
-					return do()
-				default:
-				}
+			f.Renewals.Meet(func(ctx context.Context, _ func() error) error {
 				select {
 				case <-broken:
 					return rpctypes.ErrStopped
 				case <-ctx.Done():
 					return ctx.Err()
 				}
-			}
+			})
 			s := open(t, f, session.WithTTL(15*time.Second))
 			time.Sleep(13 * time.Second) // half a second before the deadline
+			f.Renewals.Meet(answered)
 			close(broken)
 			time.Sleep(time.Minute)
 			require.NoError(t, s.Err())
@@ -224,38 +190,22 @@ func TestAttemptsThatFailTogetherDoNotPutOffTheNext(t *testing.T) {
 // The client of etcd itself copes with that, since it asks again without giving up what it asked.
 func TestSessionSurvivesRoundTripsOfNearlyHalfItsTTL(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 15 * time.Second, time.Minute} {
-		for _, part := range []int64{10, 15, 30, 45} {
-			t.Run(fmt.Sprintf("%d %% of %v", part, ttl), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, f *fake) {
-					f.OnRenew = late(time.Duration(int64(ttl) * part / 100))
-					s := open(t, f, session.WithTTL(ttl))
-					time.Sleep(10 * time.Minute)
-					require.NoError(t, s.Err())
-					f.Set(func(f *fake) { require.LessOrEqual(t, f.InFlight, 20) })
-				})
-			})
-		}
+		inEach(t, named[int64](10, 15, 30, 45), func(t *testing.T, f *fake, percent int64) {
+			f.Renewals.Meet(late(time.Duration(int64(ttl) * percent / 100)))
+			s := open(t, f, session.WithTTL(ttl))
+			time.Sleep(10 * time.Minute)
+			require.NoError(t, s.Err())
+			require.LessOrEqual(t, f.Renewals.InFlight(), 20)
+		})
 	}
-}
-
-func TestDoneDoesNotDependOnTheRequestComingBack(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		release := make(chan struct{})
-		s := open(t, f, session.WithTTL(15*time.Second))
-		f.Set(func(f *fake) { f.OnRenew = deaf(release) })
-		deadline := s.Deadline()
-		<-s.Done()
-		require.Equal(t, deadline, time.Now())
-		close(release)
-	})
 }
 
 func TestStateFollowsTheRenewals(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f, session.WithTTL(12*time.Second))
 		require.Equal(t, session.Live, s.State())
-		f.Set(func(f *fake) { f.OnRenew = lost })
 
+		f.Renewals.Meet(lost)
 		time.Sleep(6 * time.Second)
 		require.Equal(t, session.Live, s.State(), "the first attempt is not overdue yet")
 		time.Sleep(time.Millisecond)
@@ -263,16 +213,16 @@ func TestStateFollowsTheRenewals(t *testing.T) {
 		require.NoError(t, s.Err())
 		require.False(t, ended(s))
 
-		f.Set(func(f *fake) { f.OnRenew = nil })
+		f.Renewals.Meet(answered)
 		time.Sleep(2 * time.Second) // the attempt under way times out, the next is answered
 		require.Equal(t, session.Live, s.State())
 
-		f.Set(func(f *fake) { f.OnRenew = lost })
+		f.Renewals.Meet(lost)
 		time.Sleep(s.TTL())
 		require.Equal(t, session.Lost, s.State())
 		require.True(t, ended(s))
 
-		f.Set(func(f *fake) { f.OnRenew = nil })
+		f.Renewals.Meet(answered)
 		time.Sleep(time.Minute)
 		require.Equal(t, session.Lost, s.State(), "for ever")
 	})
@@ -298,46 +248,29 @@ func suspendable() (now func() time.Duration, suspend func(time.Duration)) {
 
 // The process was stopped for longer than its TTL.
 func TestFirstLookAfterASuspensionSeesTheLoss(t *testing.T) {
-	looks := map[string]func(t *testing.T, s *session.Session){
-		"Err": func(t *testing.T, s *session.Session) { require.ErrorIs(t, s.Err(), session.ErrLost) },
-		"State": func(t *testing.T, s *session.Session) {
-			require.Equal(t, session.Lost, s.State())
+	inEach(t, map[string]func(s *session.Session) error{
+		"Err": (*session.Session).Err,
+		"State": func(s *session.Session) error {
+			return map[session.State]error{session.Lost: session.ErrLost}[s.State()]
 		},
-		"Session": func(t *testing.T, s *session.Session) {
-			_, err := s.Session(context.Background())
-			require.ErrorIs(t, err, session.ErrLost)
+		"Session": func(s *session.Session) error { _, err := s.Session(context.Background()); return err },
+		"Renew":   func(s *session.Session) error { return s.Renew(context.Background()) },
+		"Call": func(s *session.Session) error {
+			return s.Link().Call(context.Background(), func(context.Context) error { panic("a request was made") })
 		},
-		"Renew": func(t *testing.T, s *session.Session) {
-			require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
-		},
-		"Call": func(t *testing.T, s *session.Session) {
-			err := s.Link().Call(context.Background(), func(context.Context) error {
-				t.Error("a request was made")
-				return nil
-			})
-			require.ErrorIs(t, err, session.ErrLost)
-		},
-		"Close": func(t *testing.T, s *session.Session) {
-			require.NoError(t, s.Close(context.Background()))
-			require.ErrorIs(t, s.Err(), session.ErrLost, "a loss stays a loss")
-		},
-	}
-	for name, look := range looks {
-		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				now, suspend := suspendable()
-				s := open(t, f, session.WithTTL(15*time.Second), session.WithClock(now))
-				synctest.Wait() // the goroutine that renews waits for its turn
-				suspend(13500*time.Millisecond - 1)
-				require.NoError(t, s.Err())
-				require.False(t, ended(s))
-				suspend(1)
-				look(t, s)
-				require.True(t, ended(s))
-				require.Empty(t, f.RenewalTimes())
-			})
-		})
-	}
+		"Close": func(s *session.Session) error { _ = s.Close(context.Background()); return s.Err() }, // a loss stays a loss
+	}, func(t *testing.T, f *fake, look func(*session.Session) error) {
+		now, suspend := suspendable()
+		s := open(t, f, session.WithTTL(15*time.Second), session.WithClock(now))
+		synctest.Wait() // the goroutine that renews waits for its turn
+		suspend(13500*time.Millisecond - 1)
+		require.NoError(t, s.Err())
+		require.False(t, ended(s))
+		suspend(1)
+		require.ErrorIs(t, look(s), session.ErrLost)
+		require.True(t, ended(s))
+		require.Empty(t, f.Renewals.Times())
+	})
 }
 
 // The answer is read after waking up, before any timer went off.
@@ -346,12 +279,9 @@ func TestAnswerAfterTheDeadlineDoesNotReviveTheSession(t *testing.T) {
 		now, suspend := suspendable()
 		s := open(t, f, session.WithTTL(15*time.Second), session.WithClock(now))
 		time.Sleep(4 * time.Second)
-		// The server sees the renewal in time, and answers in time.
-		f.Set(func(f *fake) {
-			f.OnRenew = func(ctx context.Context, do func() error) error {
-				defer suspend(10 * time.Second)
-				return answered(ctx, do)
-			}
+		f.Renewals.Meet(func(_ context.Context, do func() error) error { // the server sees it in time, and answers in time
+			defer suspend(10 * time.Second)
+			return do()
 		})
 		require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
 		require.ErrorIs(t, s.Err(), session.ErrLost)
@@ -367,71 +297,48 @@ func TestRenewMovesTheDeadlineAndTheNextPeriodicRenewal(t *testing.T) {
 		require.NoError(t, s.Renew(context.Background()))
 		require.Equal(t, start.Add(16500*time.Millisecond), s.Deadline())
 		time.Sleep(11 * time.Second)
-		require.Equal(t, []float64{3, 8, 13}, secondsSince(start, f.RenewalTimes()))
+		require.Equal(t, []float64{3, 8, 13}, secondsSince(start, f.Renewals.Times()))
 	})
 }
 
 func TestRenewTriesAgainUntilItsContextEnds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *fake) {
 		s := open(t, f, session.WithTTL(time.Minute))
-		f.Set(func(f *fake) { f.OnRenew = refused(rpctypes.ErrNoLeader) })
+		f.Renewals.Meet(refused(rpctypes.ErrNoLeader))
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		err := s.Renew(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, rpctypes.ErrNoLeader, "and says what was in the way")
-		require.Greater(t, len(f.RenewalTimes()), 2)
+		require.Greater(t, len(f.Renewals.Times()), 2)
 		require.NoError(t, s.Err())
 	})
 }
 
-// A server that refuses at once must not be asked in a tight loop.
-func TestFailingRenewalsArePaced(t *testing.T) {
-	for _, err := range []error{rpctypes.ErrNoLeader, rpctypes.ErrTooManyRequests, rpctypes.ErrPermissionDenied, errors.New("odd")} {
-		t.Run(err.Error(), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				f.OnRenew = refused(err)
-				s := open(t, f, session.WithTTL(15*time.Second))
-				<-s.Done()
-				attempts := len(f.RenewalTimes())
-				require.Greater(t, attempts, 5)
-				require.Less(t, attempts, 40)
-			})
-		})
+// The balancer's turn is shared with the client's other requests, so any attempt may meet the silent endpoint. What
+// helps is that there are many. But a server that refuses at once must not be asked in a tight loop.
+func TestManyAttemptsFitBeforeTheDeadlineButNotTooMany(t *testing.T) {
+	type test struct {
+		ttl  time.Duration
+		meet fate
+		most int
 	}
-}
-
-func TestTheServersTTLCounts(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		f.MinTTL = 9
-		start := time.Now()
-		s := open(t, f, session.WithTTL(time.Second))
-		require.Equal(t, 9*time.Second, s.TTL())
-		require.Equal(t, start.Add(8100*time.Millisecond), s.Deadline())
-		time.Sleep(4 * time.Second)
-		require.Equal(t, []float64{3}, secondsSince(start, f.RenewalTimes()))
+	inEach(t, map[string]test{
+		"short silence":     {2 * time.Second, lost, 20},
+		"silence":           {15 * time.Second, lost, 20},
+		"long silence":      {5 * time.Minute, lost, 20},
+		"no leader":         {15 * time.Second, refused(rpctypes.ErrNoLeader), 40},
+		"too many requests": {15 * time.Second, refused(rpctypes.ErrTooManyRequests), 40},
+		"permission denied": {15 * time.Second, refused(rpctypes.ErrPermissionDenied), 40},
+		"an odd answer":     {15 * time.Second, refused(errors.New("odd")), 40},
+	}, func(t *testing.T, f *fake, test test) {
+		s := open(t, f, session.WithTTL(test.ttl))
+		f.Renewals.Meet(test.meet)
+		<-s.Done()
+		attempts := len(f.Renewals.Times())
+		require.GreaterOrEqual(t, attempts, 8)
+		require.LessOrEqual(t, attempts, test.most)
 	})
-}
-
-// The balancer's turn is shared with the client's other requests, so any attempt may
-// meet the silent endpoint. What helps is that there are many.
-func TestManyAttemptsFitBeforeTheDeadline(t *testing.T) {
-	for _, ttl := range []time.Duration{2 * time.Second, 15 * time.Second, 5 * time.Minute} {
-		inVirtualTime(t, func(t *testing.T, f *fake) {
-			s := open(t, f, session.WithTTL(ttl))
-			var attempts atomic.Int64
-			f.Set(func(f *fake) {
-				f.OnRenew = func(ctx context.Context, _ func() error) error {
-					attempts.Add(1)
-					<-ctx.Done()
-					return ctx.Err()
-				}
-			})
-			<-s.Done()
-			require.GreaterOrEqual(t, attempts.Load(), int64(8), ttl)
-			require.LessOrEqual(t, attempts.Load(), int64(20), ttl)
-		})
-	}
 }
 
 func TestAnIdleSessionIsOneGoroutine(t *testing.T) {
@@ -445,35 +352,31 @@ func TestAnIdleSessionIsOneGoroutine(t *testing.T) {
 	})
 }
 
-// An operator revokes the lease.
 func TestAnUnknownLeaseEndsTheSession(t *testing.T) {
-	revoke := func(f *fake) { clear(f.Alive) }
-	for name, test := range map[string]struct {
+	type test struct {
 		change func(f *fake)
 		notice func(s *session.Session) error
-	}{
-		"periodic renewal": {revoke, func(s *session.Session) error { <-s.Done(); return s.Err() }},
-		"Renew":            {revoke, func(s *session.Session) error { return s.Renew(context.Background()) }},
-		"any request": {revoke, func(s *session.Session) error {
+	}
+	renew := func(s *session.Session) error { return s.Renew(context.Background()) }
+	inEach(t, map[string]test{
+		"periodic renewal": {(*fake).Forget, func(s *session.Session) error { <-s.Done(); return s.Err() }},
+		"Renew":            {(*fake).Forget, renew},
+		"any request": {(*fake).Forget, func(s *session.Session) error {
 			return s.Link().Call(context.Background(), func(context.Context) error { return rpctypes.ErrLeaseNotFound })
 		}},
-		"a TTL of zero": {func(f *fake) { f.Granted = 0 }, func(s *session.Session) error { return s.Renew(context.Background()) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *fake) {
-				start := time.Now()
-				s := open(t, f, session.WithTTL(15*time.Second))
-				f.Set(test.change)
-				err := test.notice(s)
-				require.LessOrEqual(t, time.Since(start), 5*time.Second)
-				require.True(t, ended(s))
-				require.ErrorIs(t, s.Err(), session.ErrLost)
-				require.ErrorIs(t, s.Err(), rpctypes.ErrLeaseNotFound)
-				require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
-				renewals := f.RenewalTimes()
-				time.Sleep(time.Minute)
-				require.Equal(t, renewals, f.RenewalTimes(), "a lost session is not renewed")
-			})
-		})
-	}
+		"a TTL of zero": {(*fake).AnswerNoTTL, renew},
+	}, func(t *testing.T, f *fake, test test) {
+		start := time.Now()
+		s := open(t, f, session.WithTTL(15*time.Second))
+		test.change(f)
+		err := test.notice(s)
+		require.LessOrEqual(t, time.Since(start), 5*time.Second)
+		require.True(t, ended(s))
+		require.ErrorIs(t, s.Err(), session.ErrLost)
+		require.ErrorIs(t, s.Err(), rpctypes.ErrLeaseNotFound)
+		require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
+		renewals := f.Renewals.Times()
+		time.Sleep(time.Minute)
+		require.Equal(t, renewals, f.Renewals.Times(), "a lost session is not renewed")
+	})
 }
