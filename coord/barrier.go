@@ -26,7 +26,7 @@ const (
 )
 
 // Barrier lets a number of parties wait for each other, again and again: as many as have come go on together. A party that
-// dies while it waits does not count. For a double barrier, at the beginning and the end of some work, call Await twice.
+// dies while it waits, or loses its session, counts until its lease expires, and twice if it comes again before. For a double barrier, at the beginning and the end of some work, call Await twice.
 // A Barrier is safe for concurrent use.
 type Barrier struct {
 	common

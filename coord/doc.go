@@ -52,8 +52,9 @@
 //
 //  13. [Barrier.Await] returns nil only if at some revision since its call as many parties as declared stood at the barrier, the
 //     caller among them, and no party of an earlier opening. They go on in the order in which they came.
-//  14. If enough parties stand there and etcd answers them, they go on. A party that has died, given up or lost its
-//     session does not stand there; one that cannot reach etcd just then stands there until its lease expires.
+//  14. If enough parties stand there and etcd answers them, they go on. A party that has given up does not stand there.
+//     One that has died, or lost its session, or cannot reach etcd just then, stands there until its lease expires, also if
+//     it comes again meanwhile, and then counts twice.
 //
 // Of all:
 //
@@ -67,6 +68,11 @@
 // die between its work and the mark.
 //
 // If a party of a Barrier gives up at the moment of the opening, the others may go on, with it counted.
+//
+// If etcd is restored from a backup, what was written since is lost: the mark of a Once, arrivals at a Latch, openings of a
+// Barrier, whose generations may go back. Sessions end when they notice, [Group.Keep] and [Shards.Run] join again, and what is
+// observed is the present state within 15 s. Until all members have noticed, a shard may have two owners. A call that is under way
+// meanwhile may count what is lost.
 //
 // Two members may have different views for a moment. Ownership of shards does not rest on views but on locks.
 //

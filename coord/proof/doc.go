@@ -1,26 +1,29 @@
 // Package proof tests that the promises of package coord hold when things break. It consists of tests.
 //
-// Fleets of members share shards while members join, leave, crash, hang and lose their links. Every work makes guarded
-// writes. These are compared:
+// The cluster has one member or three. In a storm, random faults from a seed hit the processes, their links, single requests,
+// replies, renewals and watches, and the members of etcd: they are killed, stopped and isolated, leaders change, there is no space.
+// Where there are passwords, permissions are taken away, in part or whole, and given back. A witness reads the history of all
+// keys in the stores of the members, where no fault hides anything.
+//
+// Fleets of members share shards while members join, leave, crash and hang. Every work makes guarded writes. These are compared:
 //
 //   - A work that begins checks at once that no other work believes to have its shard, and that its token is higher.
-//   - A witness reads the history of all keys, over a link without faults. By that history, each guarded write was made by
-//     the first in line for its shard at that revision.
+//   - By the history, each guarded write was made by the first in line for its shard at that revision.
 //   - At rest every shard has an owner, shares are exact up to rounding, and nobody waits. After a single change no more
 //     shards have moved than balance needs.
 //   - When all members have left, no key and no goroutine is left.
 //
-// Processes that crash, are replaced, and lose links and replies call Once, Latch and Barrier. By the history:
+// Processes that crash and are replaced call Once, Latch and Barrier. By the history:
 //
 //   - The function of a Once has run only under its lock and without a mark. Each mark was made with its writes, once. Every
 //     value that was returned is that of a mark of the time of the call.
 //   - An arrival at a Latch was written once, and no call of Wait returned before the last.
 //   - At each opening of a Barrier as many parties as needed stood there. Each of them has gone on with it, or has failed.
-//   - All calls return when the links are healthy.
+//   - After the storm calls succeed again, and all return.
 //
-// How long shards were without a work is reported by the cause.
+// A seed decides the faults, not the history. How long shards were without a work is reported by the cause.
 //
 //	go test ./coord/proof                            # under a minute, fixed seeds
 //	go test ./coord/proof -chaos=30m -timeout=0 -v   # random seeds, printed
-//	go test ./coord/proof -run Storms -seed=42 -v    # one of them again
+//	go test ./coord/proof -run Shards -seed=42 -v    # one of them again
 package proof

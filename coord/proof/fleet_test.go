@@ -9,10 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/coord"
@@ -23,16 +25,16 @@ import (
 
 // fleet is the members of one name, and what their works have seen of each other.
 type fleet struct {
-	t       *testing.T
-	cluster *embedtest.Cluster
-	client  *clientv3.Client // without faults
-	shards  int
-	settle  time.Duration
-	ttl     time.Duration
-	stop    time.Duration // how long a work takes to stop, at most
+	*scene
+	shards int
+	settle time.Duration
+	ttl    time.Duration
+	stop   time.Duration // how long a work takes to stop, at most
 
 	members []*member // that are to be there at rest
 	ended   sync.WaitGroup
+
+	refused atomic.Int64 // how often etcd has refused a Run
 
 	mu     sync.Mutex
 	last   map[int]*etcdlock.Hold // of each shard
@@ -51,9 +53,10 @@ type member struct {
 	id       string
 	weight   int
 	client   *clientv3.Client
-	link     *embedtest.Link
+	link     *embedtest.Link // may be nil
 	sessions *session.Keeper
 	cancel   context.CancelCauseFunc
+	crashed  atomic.Bool
 	over     chan struct{}
 }
 
@@ -62,12 +65,13 @@ var (
 	errCrash = errors.New("crash")
 )
 
-func newFleet(t *testing.T, shards int, ttl time.Duration) *fleet {
-	cluster := embedtest.Start(t)
-	return &fleet{
-		t: t, cluster: cluster, client: cluster.Client(t), shards: shards, settle: 200 * time.Millisecond, ttl: ttl,
+func newFleet(t *testing.T, seed uint64, shards int, ttl time.Duration) *fleet {
+	f := &fleet{
+		scene: newScene(t, seed), shards: shards, settle: 200 * time.Millisecond, ttl: ttl,
 		last: map[int]*etcdlock.Hold{}, until: map[int]end{}, gaps: map[string][]time.Duration{},
 	}
+	f.scene.link = func() *embedtest.Link { return pick(f.scene, f.members).link }
+	return f
 }
 
 // join adds a member.
@@ -75,26 +79,44 @@ func (f *fleet) join(id string) *member { return f.joinWith(id, 1) }
 
 // joinWith adds a member of that weight.
 func (f *fleet) joinWith(id string, weight int) *member {
-	client, link, err := f.cluster.NewLink()
-	require.NoError(f.t, err)
+	client, link, closeAll := f.connect()
 	m := &member{id: id, weight: weight, client: client, link: link, sessions: session.Keep(client, session.WithTTL(f.ttl)), over: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	m.cancel = cancel
 	f.members = append(f.members, m)
 	f.ended.Go(func() {
 		defer close(m.over)
-		s := coord.NewShards(m.sessions, "x", f.shards, coord.WithSettle(f.settle), coord.WithWeight(weight))
-		err := s.Run(ctx, id, f.work)
-		if ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
-			f.fault("%s: Run returned %v", id, err)
-		}
+		f.run(ctx, m)
 		closing, done := context.WithTimeout(context.Background(), 2*f.ttl)
 		defer done()
 		_ = m.sessions.Close(closing)
-		_ = client.Close()
-		link.Close()
+		closeAll()
 	})
 	return m
+}
+
+// run calls Run until ctx ends, again after etcd has refused something.
+func (f *fleet) run(ctx context.Context, m *member) {
+	s := coord.NewShards(m.sessions, "x", f.shards, coord.WithSettle(f.settle), coord.WithWeight(m.weight))
+	for ctx.Err() == nil {
+		err := s.Run(ctx, m.id, f.work)
+		switch {
+		case m.crashed.Load():
+			return
+		case ctx.Err() == nil && refused(err):
+			f.refused.Add(1)
+			pause(ctx, 500*time.Millisecond)
+		case ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)):
+			f.fault("%s: Run returned %v", m.id, err)
+			return
+		}
+	}
+}
+
+// refused reports whether err is an answer of etcd that lasts as long as the trouble. A place that could not be given up
+// without a permission takes the id for a while.
+func refused(err error) bool {
+	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, coord.ErrIDTaken)
 }
 
 // drop removes a member from those that are to be there.
@@ -112,7 +134,12 @@ func (f *fleet) leave(m *member) {
 // crash lets a member vanish: from etcd's side its process is gone, and its works stop.
 func (f *fleet) crash(m *member) {
 	f.drop(m)
-	m.link.Blackhole()
+	m.crashed.Store(true)
+	if m.link != nil {
+		m.link.Blackhole()
+	} else {
+		closeClient(m.client)
+	}
 	m.cancel(errCrash)
 }
 
@@ -184,7 +211,11 @@ func (f *fleet) rest() (owners []string) {
 	var last string
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		answer, err := f.client.Get(ctx, "etcdlock/x!/shards/", clientv3.WithPrefix())
+		var answer *clientv3.GetResponse
+		err := session.Retry(ctx, func(ctx context.Context) (err error) {
+			answer, err = f.client.Get(ctx, root, clientv3.WithPrefix())
+			return err
+		})
 		cancel()
 		require.NoError(f.t, err)
 		state := newState()
@@ -233,7 +264,7 @@ func (f *fleet) atRest(s *state) (owners []string, why string) {
 }
 
 // finish lets all members leave, and checks what they and the witness have seen.
-func (f *fleet) finish(w *witness) {
+func (f *fleet) finish() {
 	f.t.Helper()
 	for _, m := range f.members {
 		m.cancel(errLeave)
@@ -243,13 +274,21 @@ func (f *fleet) finish(w *witness) {
 		answer, err := f.client.Get(context.Background(), "etcdlock/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 		return err == nil && len(answer.Kvs) == 0
 	}, patience, 20*time.Millisecond, "keys are left")
-	w.check()
+	f.check(0)
 	require.Empty(f.t, strings.Join(f.faults, "\n"))
 	for _, why := range []string{"reassigned", "left", "crashed", "lost"} {
 		if gaps := f.gaps[why]; len(gaps) > 0 {
 			slices.Sort(gaps)
 			f.t.Logf("without a work after one %s: %d times, median %v, at most %v", why, len(gaps),
 				gaps[len(gaps)/2].Round(time.Millisecond), gaps[len(gaps)-1].Round(time.Millisecond))
+		}
+	}
+}
+
+func (f *fleet) healLinks() {
+	for _, m := range f.members {
+		if m.link != nil {
+			m.link.Heal()
 		}
 	}
 }

@@ -27,10 +27,14 @@ func stormLatch(t *testing.T, seed uint64) {
 	var passed []int64 // revisions at which calls of Wait had returned
 	counted := map[string]bool{}
 	waits := func(p *caller) {
-		if coord.NewLatch(p.sessions, "x", arrivals).Wait(p.ctx) == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			passed = append(passed, c.revision())
+		for p.ctx.Err() == nil {
+			if coord.NewLatch(p.sessions, "x", arrivals).Wait(p.ctx) == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				passed = append(passed, c.revision())
+				return
+			}
+			pause(p.ctx, 500*time.Millisecond) // etcd refuses it
 		}
 	}
 	arrives := func(p *caller) {
@@ -44,6 +48,7 @@ func stormLatch(t *testing.T, seed uint64) {
 			id := fmt.Sprint("id/", rand.IntN(arrivals-1)) // the last one does not come yet
 			short, cancel := context.WithTimeout(p.ctx, time.Second)
 			if l.Arrive(short, id) == nil {
+				c.good.Add(1)
 				mu.Lock()
 				counted[id] = true
 				mu.Unlock()

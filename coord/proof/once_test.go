@@ -95,6 +95,7 @@ func (r *onceRun) call(p *caller) {
 		since := r.revision()
 		value, err := o.Do(p.ctx, r.work)
 		if err == nil {
+			r.good.Add(1)
 			r.mu.Lock()
 			r.values = append(r.values, onceCall{since, value})
 			r.mu.Unlock()
@@ -124,11 +125,11 @@ func (r *onceRun) work(ctx context.Context, h *etcdlock.Hold) (coord.Outcome, er
 	}()
 	token := strconv.FormatInt(int64(h.Token()), 10)
 	for range 2 {
-		_, _ = h.Txn(ctx).Then(clientv3.OpPut("run", token)).Commit()
+		_, _ = h.Txn(ctx).Then(clientv3.OpPut("work/run", token)).Commit()
 		pause(ctx, 30*time.Millisecond)
 	}
 	value := fmt.Sprint(token, "-", r.calls.Add(1))
-	return coord.Outcome{Value: value, Writes: []clientv3.Op{clientv3.OpPut("written", value)}}, nil
+	return coord.Outcome{Value: value, Writes: []clientv3.Op{clientv3.OpPut("work/written", value)}}, nil
 }
 
 // checkOnce goes through the history of a Once.
@@ -141,11 +142,11 @@ func checkOnce(t *testing.T, history []*clientv3.Event, values []onceCall) (mark
 		for _, e := range events { // of the state before
 			revision, text := e.Kv.ModRevision, string(e.Kv.Value)
 			switch key := string(e.Kv.Key); {
-			case key == "run":
+			case key == "work/run":
 				runs++
 				require.Equal(t, s.first(), text, "the function ran at %d without the lock", revision)
 				require.Empty(t, marked, "the function ran at %d although there was a mark", revision)
-			case key == "written":
+			case key == "work/written":
 				written = text
 			case key == mark && e.Type == clientv3.EventTypePut:
 				var token string

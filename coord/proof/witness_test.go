@@ -4,15 +4,21 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"github.com/etcdlock/locks/embedtest"
 )
 
 const root = "etcdlock/x!/shards/"
@@ -63,30 +69,104 @@ func (s *state) members() (ids []string) {
 	return ids
 }
 
-// witness has the whole history.
+// memberPoll is how often a witness looks whether a member is another run than before.
+const memberPoll = 20 * time.Millisecond
+
+// witness has the whole history. It reads the stores of the members themselves, where no fault hides anything.
 type witness struct {
 	t       *testing.T
-	stop    context.CancelFunc
+	cluster *embedtest.Cluster
+	end     context.CancelFunc
 	reading sync.WaitGroup
 
 	mu      sync.Mutex
+	seen    int64 // every event up to this revision is there
 	events  []*clientv3.Event
 	problem error
 }
 
-func observe(t *testing.T, client *clientv3.Client) *witness {
-	ctx, stop := context.WithCancel(context.Background())
-	w := &witness{t: t, stop: stop}
-	watch := client.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(1))
-	w.reading.Go(func() {
-		for response := range watch {
-			w.mu.Lock()
-			w.problem = cmp.Or(w.problem, response.Err())
-			w.events = append(w.events, response.Events...)
-			w.mu.Unlock()
-		}
-	})
+// observe starts to read. It ends with the test, or with stop.
+func observe(t *testing.T, cluster *embedtest.Cluster) *witness {
+	ctx, end := context.WithCancel(context.Background())
+	w := &witness{t: t, cluster: cluster, end: end}
+	for _, m := range cluster.Members() {
+		w.reading.Go(func() {
+			for ctx.Err() == nil {
+				if server := m.Server(); server != nil {
+					w.read(ctx, m, server)
+				}
+				pause(ctx, memberPoll)
+			}
+		})
+	}
+	t.Cleanup(w.stop)
 	return w
+}
+
+func (w *witness) stop() {
+	w.end()
+	w.reading.Wait()
+}
+
+// read notes what one run of a member has to tell.
+func (w *witness) read(ctx context.Context, m *embedtest.Member, server *etcdserver.EtcdServer) {
+	stream := server.KV().NewWatchStream()
+	defer stream.Close()
+	if _, err := stream.Watch(ctx, 0, []byte{0}, []byte{}, w.position()+1); err != nil {
+		w.fail(err)
+		return
+	}
+	poll := time.NewTicker(memberPoll)
+	defer poll.Stop()
+	for {
+		select {
+		case answer, ok := <-stream.Chan():
+			if !ok {
+				return
+			}
+			w.note(answer)
+		case <-poll.C:
+			if m.Server() != server {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// note takes in what has not been noted from another member. An answer has all events of each of its revisions.
+func (w *witness) note(answer mvcc.WatchResponse) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if answer.CompactRevision > w.seen {
+		w.problem = fmt.Errorf("history up to %d was compacted, and has been read up to %d", answer.CompactRevision, w.seen)
+	}
+	before := w.seen
+	for _, e := range answer.Events {
+		if e.Kv.ModRevision > before {
+			w.seen = e.Kv.ModRevision
+			w.events = append(w.events, e)
+		}
+	}
+}
+
+func (w *witness) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.problem = cmp.Or(w.problem, err)
+}
+
+func (w *witness) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.problem
+}
+
+func (w *witness) position() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen
 }
 
 // change is another first in line than the last one.
@@ -96,8 +176,8 @@ type change struct {
 	from, to string
 }
 
-// replay goes through the history after a revision, up to another one; 0 is all. It returns the changes, and the guarded
-// writes that were not made by the first in line.
+// replay goes through the history up to a revision; 0 is all. It returns the changes, and the guarded writes that were not
+// made by the first in line, both of after a revision.
 func (w *witness) replay(after, until int64) (changes []change, wrong []string, writes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,8 +195,10 @@ func (w *witness) replay(after, until int64) (changes []change, wrong []string, 
 			if !ok {
 				continue
 			}
-			writes++
-			if line := s.lines[shard]; len(line) == 0 || strconv.FormatInt(line[0].token, 10) != string(e.Kv.Value) {
+			if revision > after {
+				writes++
+			}
+			if line := s.lines[shard]; revision > after && (len(line) == 0 || strconv.FormatInt(line[0].token, 10) != string(e.Kv.Value)) {
 				wrong = append(wrong, string(e.Kv.Key)+" at "+strconv.FormatInt(revision, 10)+" by "+string(e.Kv.Value))
 			}
 		}
@@ -127,7 +209,9 @@ func (w *witness) replay(after, until int64) (changes []change, wrong []string, 
 				s.put(string(e.Kv.Key), e.Kv)
 			}
 		}
-		for queue, line := range s.lines {
+		for _, e := range w.events[i:n] {
+			queue, _ := queueOf(string(e.Kv.Key))
+			line := s.lines[queue]
 			shard, err := strconv.Atoi(queue)
 			if err != nil || len(line) == 0 || last[queue] == line[0].id {
 				continue
@@ -142,27 +226,36 @@ func (w *witness) replay(after, until int64) (changes []change, wrong []string, 
 	return changes, wrong, writes
 }
 
-// upTo waits until the witness has seen the present revision, and returns that.
-func (w *witness) upTo(client *clientv3.Client) int64 {
-	w.t.Helper()
-	answer, err := client.Put(context.Background(), "mark", "")
-	require.NoError(w.t, err)
-	require.Eventually(w.t, func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.events) > 0 && w.events[len(w.events)-1].Kv.ModRevision >= answer.Header.Revision
-	}, patience, patience/10000)
-	return answer.Header.Revision
+// upTo makes a revision, waits until the witness has seen it, and returns it.
+func (s *scene) upTo() (revision int64) {
+	s.t.Helper()
+	s.must("mark", func(ctx context.Context) error {
+		answer, err := s.client.Put(ctx, "mark", "")
+		if err == nil {
+			revision = answer.Header.Revision
+		}
+		return err
+	})
+	require.Eventually(s.t, func() bool { return s.witness.position() >= revision }, patience, patience/10000)
+	return revision
 }
 
-// check ends the witness, and checks the history.
-func (w *witness) check() {
-	w.t.Helper()
-	w.stop()
-	w.reading.Wait()
-	require.NoError(w.t, w.problem)
-	changes, wrong, writes := w.replay(0, 0)
-	require.Empty(w.t, wrong)
-	require.NotZero(w.t, writes)
-	w.t.Logf("%d events, %d guarded writes, %d changes of an owner", len(w.events), writes, len(changes))
+// history ends the witness, and returns all events.
+func (s *scene) history() []*clientv3.Event {
+	s.t.Helper()
+	s.upTo()
+	s.witness.stop()
+	require.NoError(s.t, s.witness.failure())
+	return s.witness.events
+}
+
+// check checks the history after a revision.
+func (s *scene) check(after int64) {
+	s.t.Helper()
+	s.upTo()
+	require.NoError(s.t, s.witness.failure())
+	changes, wrong, writes := s.witness.replay(after, 0)
+	require.Empty(s.t, wrong)
+	require.NotZero(s.t, writes)
+	s.t.Logf("%d guarded writes, %d changes of an owner", writes, len(changes))
 }

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package proof_test
+
+func runAsChild() bool { return false }
