@@ -99,8 +99,8 @@ func (b *Barrier) stand(ctx context.Context, place *etcdlock.Hold) (generation i
 func (b *Barrier) await(ctx context.Context, client *clientv3.Client, place *etcdlock.Hold) (generation int64, err error) {
 	waiting, cancel := context.WithTimeout(ctx, request.Jitter(recheck))
 	defer cancel()
-	err = await(waiting, client, b.opened(), b.opened()+"\x00", func(keys map[string]*mvccpb.KeyValue) (_ bool, err error) {
-		generation, err = generationOf(keys[b.opened()], int64(place.Token()))
+	err = newMirror(client, b.opened(), b.opened()+"\x00").await(waiting, func(keys tree) (_ bool, err error) {
+		generation, err = generationOf(keys.get(b.opened()), int64(place.Token()))
 		return generation > 0, err
 	})
 	if waiting.Err() != nil && ctx.Err() == nil {

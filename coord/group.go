@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -21,9 +20,9 @@ func NewGroup(src session.Source, name string, opts ...Option) *Group {
 	return &Group{newCommon(aGroup, src, name, opts)}
 }
 
-func (g *Group) memberships() memberships { return memberships{g.source, g.members()} }
+func (g *Group) memberships() memberships { return memberships{g.source, g.folder + "/members"} }
 
-func (g *Group) members() string { return g.folder + "/members" }
+func (g *Group) members() string { return g.folder + "/members/" }
 
 // Join makes the caller a member until it leaves or is lost: one round trip, one raft entry. ctx bounds the call, not the
 // membership. While another member has the id, Join waits for it to leave or expire, for two TTLs and a few seconds.
@@ -104,17 +103,14 @@ type Peer struct {
 	Token etcdlock.Token // rises in the order in which the members joined
 }
 
-// Members returns the members in the order in which they joined: one read. It needs no session, and the caller need not be
-// a member.
+// Members returns the members in the order in which they joined: one read for each 500 of them, all at one revision. It needs no
+// session, and the caller need not be a member.
 func (g *Group) Members(ctx context.Context) ([]Peer, error) {
 	if err := g.ready(ctx); err != nil {
 		return nil, g.failed("members", err)
 	}
 	var peers roster
-	l, err := g.read(ctx, g.members())
-	if err == nil {
-		err = l.latest(func(entries map[string][]fairqueue.Entry, changed map[string]bool) { peers.updateAll(entries, changed) })
-	}
+	err := g.read(ctx, g.members(), func(keys tree, changed map[string]bool) { peers.updateAll(keys, changed, g.members()) })
 	return peers, g.failed("members", err)
 }
 
@@ -133,10 +129,10 @@ func (g *Group) Observe(ctx context.Context) iter.Seq2[[]Peer, error] {
 		}
 		var peers roster
 		first := true
-		observe(ctx, &g.common, g.members(), func(entries map[string][]fairqueue.Entry, queues map[string]bool) bool {
-			changed := peers.updateAll(entries, queues) || first
+		observe(ctx, &g.common, g.members(), func(keys tree, changed map[string]bool) bool {
+			news := peers.updateAll(keys, changed, g.members()) || first
 			first = false
-			return changed
+			return news
 		}, func(err error) bool {
 			if err != nil {
 				return yield(nil, err)

@@ -100,12 +100,12 @@ func (l *Latch) wait(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = await(ctx, client, l.folder+"/latch/", clientv3.GetPrefixRangeEnd(l.folder+"/latch/"), func(keys map[string]*mvccpb.KeyValue) (bool, error) {
-		declaration := keys[l.declaration()]
+	err = mirrorBelow(client, l.folder+"/latch/").await(ctx, func(keys tree) (bool, error) {
+		declaration := keys.get(l.declaration())
 		if declaration == nil {
 			return false, nil
 		}
-		return len(keys)-1 >= l.count, l.check("", declaration)
+		return len(keys[l.arrival("")]) >= l.count, l.check("", declaration)
 	})
 	return l.explain(client, err)
 }

@@ -17,16 +17,16 @@ type fleet struct {
 	tokens  []int64 // of the owners
 	last    int64   // token
 
-	seen  map[string]view
+	seen  map[string]*view
 	moves []int // of each shard, from one owner to another
 }
 
 func newFleet(shards int) *fleet {
-	return &fleet{lines: make([][]string, shards), tokens: make([]int64, shards), seen: map[string]view{}, moves: make([]int, shards)}
+	return &fleet{lines: make([][]string, shards), tokens: make([]int64, shards), seen: map[string]*view{}, moves: make([]int, shards)}
 }
 
-func (f *fleet) view() view {
-	v := view{members: slices.Clone(f.members)}
+func (f *fleet) view() *view {
+	v := &view{members: slices.Clone(f.members)}
 	for shard, line := range f.lines {
 		o, waiting := owner{}, map[string]bool{}
 		if len(line) > 0 {
@@ -156,7 +156,7 @@ func TestMembersComeToRestBalancedWithTheFewestMoves(t *testing.T) {
 }
 
 // movesOf counts the shards that an assignment takes from members that are there.
-func movesOf(v view, target []int) (n int) {
+func movesOf(v *view, target []int) (n int) {
 	for shard, o := range v.owners {
 		there := slices.ContainsFunc(v.members, func(m candidate) bool { return m.id == o.id })
 		if there && v.members[target[shard]].id != o.id {

@@ -4,23 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/internal/request"
 )
 
-// read reads the queues below a folder, at one revision.
-func (c *common) read(ctx context.Context, folder string) (*lines, error) {
+// read calls see with the keys below a folder, at one revision.
+func (c *common) read(ctx context.Context, folder string, see func(keys tree, changed map[string]bool)) error {
 	client, err := c.client(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	l := newLines(folder)
-	return l, c.explain(client, l.read(ctx, client))
+	m := mirrorBelow(client, folder)
+	kvs, _, err := m.source.Read(ctx, 0)
+	if err != nil {
+		return c.explain(client, err)
+	}
+	m.Replace(kvs)
+	return m.latest(see)
 }
 
 // explain adds to err what is wrong with the connection, or which permission is missing.
@@ -31,33 +34,26 @@ func (c *common) explain(client *clientv3.Client, err error) error {
 	return request.Explain(client, err)
 }
 
-// observe follows the queues below a folder. It calls see with every state, or the latest, and the queues that have changed,
-// and yield if see has reported a change; with an error, if etcd refuses. It returns when yield has returned false, when ctx ends, or after the error that
-// the client is closed.
-func observe(ctx context.Context, c *common, folder string, see func(entries map[string][]fairqueue.Entry, queues map[string]bool) bool, yield func(error) bool) {
+// observe follows the keys below a folder. It calls see with every state, or the latest, and the folders that have changed, and
+// yield if see has reported a change; with an error, if etcd refuses. It returns when yield has returned false, when ctx ends, or
+// after the error that the client is closed.
+func observe(ctx context.Context, c *common, folder string, see func(keys tree, changed map[string]bool) bool, yield func(error) bool) {
 	client, err := c.client(ctx)
 	if err != nil {
 		yield(c.failed("observe", err))
 		return
 	}
-	l := newLines(folder)
-	var following sync.WaitGroup
-	defer following.Wait()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	following.Go(func() { l.follow(ctx, client) })
+	m := mirrorBelow(client, folder)
+	defer m.follow(ctx)()
 	for {
 		select {
-		case <-l.news:
+		case <-m.news:
 		case <-ctx.Done():
 			return
 		}
-		changed := false
-		err := l.latest(func(entries map[string][]fairqueue.Entry, queues map[string]bool) { changed = see(entries, queues) })
-		if err != nil {
-			l.notify() // there may be a state, too
-		}
-		if (changed || err != nil) && !yield(c.failed("observe", c.explain(client, err))) || errors.Is(err, request.ErrClientClosed) {
+		news := false
+		err := m.latest(func(keys tree, changed map[string]bool) { news = see(keys, changed) })
+		if news && !yield(nil) || err != nil && !yield(c.failed("observe", c.explain(client, err))) || errors.Is(err, request.ErrClientClosed) {
 			return
 		}
 	}

@@ -249,8 +249,8 @@ func (l *onceLine) await(ctx context.Context) {
 		return
 	}
 	key := l.once.key()
-	_ = await(ctx, client, key, key+"\x00", func(keys map[string]*mvccpb.KeyValue) (bool, error) {
-		kv := keys[key]
+	_ = newMirror(client, key, key+"\x00").await(ctx, func(keys tree) (bool, error) {
+		kv := keys.get(key)
 		if kv == nil {
 			return false, nil
 		}

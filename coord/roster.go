@@ -13,21 +13,26 @@ import (
 // roster has the first in line for each id, in the order in which they joined.
 type roster []Peer
 
-// updateAll takes in the queues that have changed, by their escaped ids, and reports whether members have.
-func (r *roster) updateAll(entries map[string][]fairqueue.Entry, queues map[string]bool) (changed bool) {
-	if len(*r) == 0 {
-		*r = membersIn(entries, "")
-		return len(*r) > 0
+// updateAll takes in the lines that have changed, of those below a folder, and reports whether members have.
+func (r *roster) updateAll(keys tree, changed map[string]bool, folder string) (news bool) {
+	first := len(*r) == 0
+	for path := range changed {
+		if escaped, ok := strings.CutPrefix(path, folder); ok {
+			now, valid := peerOf(strings.TrimSuffix(escaped, "/"), keys.line(path))
+			if first && valid { // to sort all is faster
+				*r = append(*r, now)
+			}
+			news = !first && r.update(now, valid) || news
+		}
 	}
-	for queue := range queues {
-		changed = r.update(queue, entries[queue]) || changed
+	if first {
+		slices.SortFunc(*r, byToken)
 	}
-	return changed
+	return news || first && len(*r) > 0
 }
 
-// update takes in the line for an id, which may be empty.
-func (r *roster) update(escaped string, line []fairqueue.Entry) (changed bool) {
-	now, valid := peerOf(escaped, line)
+// update takes in the first in line for an id. If it is not valid there is none.
+func (r *roster) update(now Peer, valid bool) (changed bool) {
 	i := slices.IndexFunc(*r, func(p Peer) bool { return p.ID == now.ID })
 	if i >= 0 && valid && (*r)[i] == now || i < 0 && !valid {
 		return false
@@ -42,29 +47,16 @@ func (r *roster) update(escaped string, line []fairqueue.Entry) (changed bool) {
 	return true
 }
 
-// membersIn returns the members whose queues are in a folder below that of the entries.
-func membersIn(entries map[string][]fairqueue.Entry, folder string) roster {
-	r := make(roster, 0, len(entries))
-	for queue, line := range entries {
-		if escaped, ok := strings.CutPrefix(queue, folder); ok {
-			if p, ok := peerOf(escaped, line); ok {
-				r = append(r, p)
-			}
-		}
-	}
-	slices.SortFunc(r, byToken)
-	return r
-}
-
 // peerOf returns the member of an id. There is none if nobody is in line, or what is there no member has written.
 func peerOf(escaped string, line []fairqueue.Entry) (p Peer, ok bool) {
 	id, err := url.PathUnescape(escaped)
-	p.ID = id
-	if err != nil || url.PathEscape(id) != escaped || len(line) == 0 || line[0].Mode != fairqueue.Candidate {
-		return p, false
+	switch {
+	case err != nil || id == "" || url.PathEscape(id) != escaped:
+		return Peer{}, false
+	case len(line) == 0 || line[0].Mode != fairqueue.Candidate:
+		return Peer{ID: id}, false
 	}
-	p.Value, p.Token = string(line[0].Value), etcdlock.Token(line[0].Revision)
-	return p, true
+	return Peer{id, string(line[0].Value), etcdlock.Token(line[0].Revision)}, true
 }
 
 func byToken(a, b Peer) int { return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.ID, b.ID)) }

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/fairqueue"
 )
 
 // leaveTimeout bounds the wait until a member has left. What is not confirmed by then goes on in the background.
@@ -76,10 +76,11 @@ type tenure struct {
 	ctx context.Context // ends with the membership, or with fail
 	end context.CancelFunc
 
-	current  view        // of the last decision
-	timer    *time.Timer // of the next look
-	pending  bool        // the timer runs
-	settling bool        // for the settle time
+	view     view             // at the last look
+	decided  []etcdlock.Token // the members of the last decision
+	timer    *time.Timer      // of the next look
+	pending  bool             // the timer runs
+	settling bool             // for the settle time
 
 	workers map[int]context.CancelCauseFunc // by shard
 	running sync.WaitGroup
@@ -96,7 +97,8 @@ func (s *Shards) serve(ctx context.Context, term *etcdlock.Term, id string, work
 	if err != nil {
 		return err
 	}
-	t := &tenure{shards: s, id: id, work: work, workers: make(map[int]context.CancelCauseFunc), ended: make(chan int, s.count)}
+	t := &tenure{shards: s, id: id, work: work, view: s.newView()}
+	t.workers, t.ended = make(map[int]context.CancelCauseFunc), make(chan int, s.count)
 	t.ctx, t.end = context.WithCancel(ctx)
 	defer t.end()
 	t.timer = time.NewTimer(0)
@@ -124,19 +126,17 @@ func (t *tenure) fail(err error) {
 
 // follow decides after changes, until t's context ends.
 func (t *tenure) follow(client *clientv3.Client) {
-	l := newLines(t.shards.shards())
-	var following sync.WaitGroup
-	defer following.Wait()
-	following.Go(func() { l.follow(t.ctx, client) })
+	m := mirrorBelow(client, t.shards.shards())
+	defer m.follow(t.ctx)()
 	for t.ctx.Err() == nil {
 		select {
-		case <-l.news:
+		case <-m.news:
 			t.schedule()
 		case shard := <-t.ended:
 			delete(t.workers, shard)
 			t.schedule()
 		case <-t.timer.C:
-			if err := t.look(l); err != nil {
+			if err := t.look(m); err != nil {
 				t.fail(t.shards.explain(client, err))
 			}
 		case <-t.ctx.Done():
@@ -153,26 +153,22 @@ func (t *tenure) schedule() {
 }
 
 // look decides by what is known now, or, if members have come or gone, when the settle time is over.
-func (t *tenure) look(l *lines) error {
-	var v view
-	known := false
-	var wrong error
-	err := l.latest(func(entries map[string][]fairqueue.Entry, _ map[string]bool) {
-		known = true
-		v, wrong = t.shards.viewOf(entries, t.id)
+func (t *tenure) look(m *mirror) error {
+	known, wrong := false, error(nil)
+	err := m.latest(func(keys tree, changed map[string]bool) {
+		known, wrong = true, t.view.update(t.shards, t.id, keys, changed)
 	})
-	if err = cmp.Or(err, wrong); err != nil {
+	if err = cmp.Or(wrong, err); err != nil {
 		return err
 	}
 	t.pending = false
 	switch {
 	case !known:
-	case !t.settling && !v.sameMembers(t.current):
+	case !t.settling && !slices.Equal(t.view.joined, t.decided):
 		t.pending, t.settling = true, true
 		t.timer.Reset(t.shards.options.settle)
 	default:
-		t.settling = false
-		t.current = v
+		t.settling, t.decided = false, t.view.joined
 		t.decide()
 	}
 	return nil
@@ -180,7 +176,7 @@ func (t *tenure) look(l *lines) error {
 
 // decide starts and stops workers.
 func (t *tenure) decide() {
-	own, keep := t.current.decide(t.id)
+	own, keep := t.view.decide(t.id)
 	for shard, stop := range t.workers {
 		if !own[shard] && !keep[shard] {
 			stop(ErrReassigned)

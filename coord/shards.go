@@ -1,16 +1,14 @@
 package coord
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"hash/fnv"
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -50,18 +48,18 @@ type Owner struct {
 // Vacant reports whether there is no owner.
 func (o Owner) Vacant() bool { return o.Token == 0 }
 
-// Owners returns the owner of each shard: one read, of members and shards. It needs no session, and the caller need not
-// be a member.
+// Owners returns the owner of each shard: a read of members and shards, one request for each 500, all at one revision. It needs no
+// session, and the caller need not be a member.
 func (s *Shards) Owners(ctx context.Context) ([]Owner, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, s.failed("owners", err)
 	}
-	var owners []Owner
-	l, err := s.read(ctx, s.shards())
-	if err == nil {
-		err = l.latest(func(entries map[string][]fairqueue.Entry, _ map[string]bool) { owners = s.ownersIn(entries) })
+	owners := make([]Owner, s.count)
+	err := s.read(ctx, s.shards(), func(keys tree, changed map[string]bool) { s.updateOwners(owners, keys, changed) })
+	if err != nil {
+		return nil, s.failed("owners", err)
 	}
-	return owners, s.failed("owners", err)
+	return owners, nil
 }
 
 // Observe yields the owner of each shard, and then again after every change, until ctx ends or the loop is left. Otherwise it
@@ -73,116 +71,49 @@ func (s *Shards) Observe(ctx context.Context) iter.Seq2[[]Owner, error] {
 			yield(nil, s.failed("observe", err))
 			return
 		}
-		var last []Owner
-		observe(ctx, &s.common, s.shards(), func(entries map[string][]fairqueue.Entry, _ map[string]bool) (changed bool) {
-			owners := s.ownersIn(entries)
-			changed = !slices.Equal(owners, last)
-			last = owners
-			return changed
+		owners, first := make([]Owner, s.count), true
+		observe(ctx, &s.common, s.shards(), func(keys tree, changed map[string]bool) bool {
+			news := s.updateOwners(owners, keys, changed) || first
+			first = false
+			return news
 		}, func(err error) bool {
 			if err != nil {
 				return yield(nil, err)
 			}
-			return yield(slices.Clone(last), nil)
+			return yield(slices.Clone(owners), nil)
 		})
 	}
 }
 
-func (s *Shards) shards() string { return s.folder + "/shards" }
+func (s *Shards) shards() string { return s.folder + "/shards/" }
 
-func (s *Shards) memberships() memberships { return memberships{s.source, s.shards() + "/members"} }
+func (s *Shards) memberships() memberships {
+	return memberships{s.source, s.folder + "/shards/members"}
+}
 
 // lock is that of a shard, for the member with that id.
 func (s *Shards) lock(shard int, id string) *etcdlock.Mutex {
-	return etcdlock.NewMutex(s.source, strconv.Itoa(shard), etcdlock.WithNamespace(s.shards()), etcdlock.WithLabel(id))
+	return etcdlock.NewMutex(s.source, strconv.Itoa(shard), etcdlock.WithNamespace(s.folder+"/shards"), etcdlock.WithLabel(id))
 }
 
-func (s *Shards) ownersIn(entries map[string][]fairqueue.Entry) []Owner {
-	owners := make([]Owner, s.count)
-	for shard := range owners {
-		if line := entries[strconv.Itoa(shard)]; len(line) > 0 {
-			owners[shard] = Owner{line[0].Owner.Label, etcdlock.Token(line[0].Revision)}
-		}
-	}
-	return owners
+// shardOf returns the number of the shard whose line is a folder.
+func (s *Shards) shardOf(folder string) (shard int, ok bool) {
+	number := strings.TrimSuffix(strings.TrimPrefix(folder, s.shards()), "/")
+	shard, err := strconv.Atoi(number)
+	return shard, err == nil && shard >= 0 && shard < s.count && strconv.Itoa(shard) == number
 }
 
-// declaration is the value of a member.
-type declaration struct {
-	Shards int `json:"shards"`
-	Weight int `json:"weight"`
-}
-
-func (s *Shards) declaration() string {
-	text, err := json.Marshal(declaration{s.count, s.options.weight})
-	if err != nil {
-		panic("coord: " + err.Error()) // two numbers
-	}
-	return string(text)
-}
-
-// view is what is in etcd at one revision.
-type view struct {
-	members []candidate // that count, in the order in which they joined
-	joined  []etcdlock.Token
-	owners  []owner
-	waiting []map[string]bool // ids that are in line, for each shard; nil: none
-}
-
-// viewOf returns the view of the member with that id. If an older member has declared another number of shards, it is an
-// error. Younger ones with another number do not count.
-func (s *Shards) viewOf(entries map[string][]fairqueue.Entry, id string) (v view, err error) {
-	first := ""
-	declared := declaration{}
-	for _, p := range membersIn(entries, "members/") {
-		var d declaration
-		if json.Unmarshal([]byte(p.Value), &d) != nil || d.Weight < 1 {
-			continue
-		}
-		if first == "" {
-			first, declared = p.ID, d
-		}
-		switch {
-		case d.Shards == declared.Shards:
-			v.members = append(v.members, candidate{p.ID, d.Weight})
-			v.joined = append(v.joined, p.Token)
-		case p.ID == id:
-			return view{}, &CountError{What: "shards", ID: id, Count: d.Shards, Other: first, Declared: declared.Shards}
-		}
-	}
-	v.owners, v.waiting = make([]owner, s.count), make([]map[string]bool, s.count)
-	for shard := range s.count {
-		for i, e := range entries[strconv.Itoa(shard)] {
-			if i == 0 {
-				v.owners[shard] = owner{cmp.Or(e.Owner.Label, e.Key), e.Revision}
-				continue
+// updateOwners takes in the lines that have changed, and reports whether owners have.
+func (s *Shards) updateOwners(owners []Owner, keys tree, changed map[string]bool) (news bool) {
+	for folder := range changed {
+		if shard, ok := s.shardOf(folder); ok {
+			before := owners[shard]
+			owners[shard] = Owner{}
+			if line := keys.line(folder); len(line) > 0 {
+				owners[shard] = Owner{line[0].Owner.Label, etcdlock.Token(line[0].Revision)}
 			}
-			if v.waiting[shard] == nil {
-				v.waiting[shard] = make(map[string]bool)
-			}
-			v.waiting[shard][e.Owner.Label] = true
+			news = news || owners[shard] != before
 		}
 	}
-	return v, nil
-}
-
-// sameMembers reports whether nothing has changed but owners and waiters.
-func (v view) sameMembers(other view) bool {
-	return slices.Equal(v.joined, other.joined)
-}
-
-// decide returns the shards that the member with that id should own or wait for, and of the others those that it may not
-// give up yet, since the next owner is not in line.
-func (v view) decide(id string) (own, keep map[int]bool) {
-	own, keep = make(map[int]bool), make(map[int]bool)
-	for shard, i := range assign(v.members, v.owners) {
-		switch {
-		case i == nobody:
-		case v.members[i].id == id:
-			own[shard] = true
-		case v.owners[shard].id == id && !v.waiting[shard][v.members[i].id]:
-			keep[shard] = true
-		}
-	}
-	return own, keep
+	return news
 }
