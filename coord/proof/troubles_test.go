@@ -102,9 +102,7 @@ var faults = []trouble{
 		return func() {}
 	}},
 	{"no space", func(s *scene) func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = s.cluster.RaiseAlarm(ctx, etcdserverpb.AlarmType_NOSPACE)
+		s.must("alarm", func(ctx context.Context) error { return s.cluster.RaiseAlarm(ctx, etcdserverpb.AlarmType_NOSPACE) })
 		return func() { s.must("disarm", s.cluster.DisarmAlarms) }
 	}},
 }
