@@ -1,7 +1,6 @@
 package fairqueue_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -18,6 +17,7 @@ import (
 // campaign is one that leads and others that wait, in order, each with a session of its own.
 type campaign struct {
 	c       *embedtest.Cluster
+	client  *clientv3.Client
 	queue   *fairqueue.Queue
 	line    []*fairqueue.Ticket
 	waiting []<-chan error // [0] is nil
@@ -25,23 +25,19 @@ type campaign struct {
 
 func startCampaign(t *testing.T, waiters int) *campaign {
 	t.Helper()
-	p := &campaign{c: embedtest.Start(t)}
-	client := p.c.Client(t)
-	watches := spyOnWatches(p.c)
-	ctx, stop := context.WithCancel(within(t, patience))
+	p := &campaign{}
+	p.c, p.client = begin(t)
+	p.queue = newQueue(t, p.client)
 	for i := range waiters + 1 {
-		s := open(t, client)
-		ticket := joinCandidate(t, s, string(rune('a'+i)), 0)
+		ticket := joinCandidate(t, open(t, p.client), string(rune('a'+i)), 0)
 		p.line = append(p.line, ticket)
 		if i == 0 {
 			require.NoError(t, ticket.Wait(within(t, patience)))
-			p.queue, p.waiting = queueAt(s, "q"), append(p.waiting, nil)
+			p.waiting = append(p.waiting, nil)
 			continue
 		}
-		p.waiting = append(p.waiting, wait(t, ctx, ticket))
-		watches.await(t, i)
+		p.waiting = append(p.waiting, standing(t, p.c, ticket))
 	}
-	t.Cleanup(stop) // for tickets that still wait
 	return p
 }
 
@@ -90,13 +86,11 @@ func values(entries []fairqueue.Entry) string {
 
 // The transaction was applied, and etcd says that there is no space all the same.
 func TestPassingThatWasAppliedWithoutSpaceIsDone(t *testing.T) {
-	t.Parallel()
 	p := startCampaign(t, 2)
-	client := p.line[0].Session().Client()
 	refused := p.c.Refuse("Txn", rpctypes.ErrGRPCNoSpace, embedtest.Once(), embedtest.When(passing))
 	require.NoError(t, passTo(t, p.line[0], func(behind []fairqueue.Entry) int {
-		remove(t, client, p.line[0].Key())
-		remove(t, client, p.line[1].Key())
+		remove(t, p.client, p.line[0].Key())
+		remove(t, p.client, p.line[1].Key())
 		return named("c")(behind)
 	}))
 	require.Equal(t, 1, refused.Bites())
@@ -106,22 +100,20 @@ func TestPassingThatWasAppliedWithoutSpaceIsDone(t *testing.T) {
 func TestStrangersAreNotPassedOver(t *testing.T) {
 	for name, key := range map[string]string{"a ticket of another kind": "q/694d", "one that looks like ours": "q/lock"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			p := startCampaign(t, 1)
-			client := p.line[0].Session().Client()
-			put(t, client, key)
-			last := joinCandidate(t, open(t, client), "z", 0)
-			before := storeRevision(t, client)
+			put(t, p.client, key)
+			last := joinCandidate(t, open(t, p.client), "z", 0)
+			before := storeRevision(t, p.client)
 			err := passTo(t, p.line[0], named("z"))
 			require.ErrorIs(t, err, fairqueue.ErrForeign)
 			require.ErrorContains(t, err, key)
-			require.Equal(t, before, storeRevision(t, client))
-			require.NotZero(t, revisionOf(t, client, last.Key()))
+			require.Equal(t, before, storeRevision(t, p.client))
 			// It may be passed to, and to those before it.
 			require.NoError(t, passTo(t, p.line[0], named("b")))
 			requireGranted(t, p.waiting[1])
 			require.NoError(t, passTo(t, p.line[1], func([]fairqueue.Entry) int { return 0 }))
-			require.Equal(t, []string{key, last.Key()}, []string{entriesOf(t, p.queue)[0].Key, entriesOf(t, p.queue)[1].Key})
+			left := entriesOf(t, p.queue)
+			require.Equal(t, []string{key, last.Key()}, []string{left[0].Key, left[1].Key})
 		})
 	}
 }
@@ -137,18 +129,12 @@ func TestMoreThanATransactionCanCarryAreNotPassedOver(t *testing.T) {
 	require.NoError(t, err)
 	chosen := joinCandidate(t, open(t, client), "z", 0)
 	before := storeRevision(t, client)
-	requireTooMany := func(want fairqueue.TooManyError) {
-		t.Helper()
-		var got *fairqueue.TooManyError
-		require.ErrorAs(t, passTo(t, leader, named("z")), &got)
-		require.Equal(t, want, *got)
-		require.Equal(t, before, storeRevision(t, client))
-	}
-	requireTooMany(fairqueue.TooManyError{Places: 129, Limit: 128})
+	requireTooMany(t, passTo(t, leader, named("z")), fairqueue.TooManyError{Places: 129, Limit: 128})
+	require.Equal(t, before, storeRevision(t, client))
 	remove(t, client, "q/l1-0")
-	before = storeRevision(t, client)
 	lower := c.Refuse("Txn", rpctypes.ErrGRPCTooManyOps, embedtest.When(passing))
-	requireTooMany(fairqueue.TooManyError{Places: 128})
+	requireTooMany(t, passTo(t, leader, named("z")), fairqueue.TooManyError{Places: 128})
+	require.Equal(t, before+1, storeRevision(t, client))
 	lower.Heal()
 	require.NoError(t, passTo(t, leader, named("z")))
 	require.NoError(t, chosen.Wait(within(t, patience)))
@@ -167,15 +153,11 @@ func entriesOf(t testing.TB, q *fairqueue.Queue) []fairqueue.Entry {
 func TestPassingFollowsTheQueue(t *testing.T) {
 	for name, gone := range map[string]int{"one in between": 1, "the chosen one": 2, "the owner": 0} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			p := startCampaign(t, 2)
-			client := p.line[0].Session().Client()
 			fault := p.c.Hold("Txn", embedtest.Once(), embedtest.When(passing))
-			passed := background(t, func() error { return passTo(t, p.line[0], named("c")) })
-			require.NoError(t, fault.Wait(within(t, patience)))
-			remove(t, client, p.line[gone].Key())
-			fault.Heal()
-			err := result(t, passed)
+			err := during(t, fault, func() error { return passTo(t, p.line[0], named("c")) }, func() {
+				remove(t, p.client, p.line[gone].Key())
+			})
 			switch gone {
 			case 0:
 				require.ErrorIs(t, err, fairqueue.ErrGone)
@@ -193,41 +175,33 @@ func TestPassingFollowsTheQueue(t *testing.T) {
 
 // The first attempt never arrives, and the next one fails since the queue has changed meanwhile.
 func TestPassingThatWasNeverAppliedIsNotTakenForDone(t *testing.T) {
-	t.Parallel()
 	p := startCampaign(t, 2)
-	client := p.line[0].Session().Client()
 	fault := p.c.LoseRequest("Txn", embedtest.Once(), embedtest.When(passing))
-	passed := background(t, func() error { return passTo(t, p.line[0], named("c")) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	remove(t, client, p.line[2].Key())
-	remove(t, client, p.line[0].Key())
-	fault.Heal()
-	require.ErrorIs(t, result(t, passed), fairqueue.ErrGone)
+	err := during(t, fault, func() error { return passTo(t, p.line[0], named("c")) }, func() {
+		remove(t, p.client, p.line[2].Key())
+		remove(t, p.client, p.line[0].Key())
+	})
+	require.ErrorIs(t, err, fairqueue.ErrGone)
 	requireGranted(t, p.waiting[1])
 	require.Equal(t, "b", values(entriesOf(t, p.queue)))
 }
 
 // The first attempt never arrives, the second is refused, and then the ticket is lost.
 func TestPassingThatWasRefusedAfterADoubtIsNotTakenForDone(t *testing.T) {
-	t.Parallel()
 	p := startCampaign(t, 1)
-	client := p.line[0].Session().Client()
-	later := joinCandidate(t, open(t, client), "c", 0)
+	later := joinCandidate(t, open(t, p.client), "c", 0)
 	fault := p.c.LoseRequest("Txn", embedtest.Once(), embedtest.When(passing))
 	rounds := 0
-	passed := background(t, func() error {
+	err := during(t, fault, func() error {
 		return passTo(t, p.line[0], func(behind []fairqueue.Entry) int {
 			if rounds++; rounds == 2 { // the one in between is gone, and nobody is left to be passed over
-				remove(t, client, p.line[0].Key())
+				remove(t, p.client, p.line[0].Key())
 			}
 			return len(behind) - 1
 		})
-	})
-	require.NoError(t, fault.Wait(within(t, patience)))
-	remove(t, client, p.line[1].Key())
-	fault.Heal()
-	require.ErrorIs(t, result(t, passed), fairqueue.ErrGone)
-	require.Equal(t, later.Revision(), revisionOf(t, client, later.Key()))
+	}, func() { remove(t, p.client, p.line[1].Key()) })
+	require.ErrorIs(t, err, fairqueue.ErrGone)
+	require.Equal(t, later.Revision(), revisionOf(t, p.client, later.Key()))
 }
 
 func TestEntriesTellValuesAndPrioritiesOfCandidates(t *testing.T) {

@@ -258,9 +258,8 @@ func TestAnyMemberAnswersALookAndTheQuorumARefusal(t *testing.T) {
 
 // A stream that ends takes the watches with it that are kept for the next turn.
 func TestWatchesThatHaveEndedWhileTheyWereKeptAreInNobodysWay(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	theirs := queueAt(open(t, c.Client(t), session.WithTTL(never)), "q")
+	c, client := begin(t)
+	theirs := queueAt(open(t, client, session.WithTTL(never)), "q")
 	mine := queueAt(open(t, c.Client(t), session.WithTTL(never)), "q")
 	writer := hold(t, theirs, fairqueue.Exclusive)
 	var readers []*fairqueue.Ticket
@@ -322,8 +321,7 @@ func TestAWatchThatFallsSilentWhileItIsKeptIsNotTrustedForLong(t *testing.T) {
 
 // The stream of the watch is stuck, because others send more than goes through.
 func TestTheEndOfTheSessionEndsAWaitOnAStreamThatIsStuck(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
+	c, _ := begin(t)
 	theirs, link := c.Link(t)
 	p := stand(t, c, theirs, never)
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))

@@ -42,38 +42,27 @@ func disowning(t *testing.T, c *embedtest.Cluster, err error) *clientv3.Client {
 	return client
 }
 
-// joining are the ways to join.
-var joining = map[string]func(ctx context.Context, q *fairqueue.Queue) (*fairqueue.Ticket, error){
-	"join": func(ctx context.Context, q *fairqueue.Queue) (*fairqueue.Ticket, error) {
-		return q.Join(ctx, fairqueue.Exclusive)
-	},
-	"try to join": func(ctx context.Context, q *fairqueue.Queue) (*fairqueue.Ticket, error) {
-		return q.TryJoin(ctx, fairqueue.Exclusive)
-	},
-	"try to share": func(ctx context.Context, q *fairqueue.Queue) (*fairqueue.Ticket, error) {
-		return q.TryJoin(ctx, fairqueue.Shared)
-	},
-}
-
 // The client sends a request once more, and tells nobody, if a proxy says that it was cancelled. And etcd
 // says that it has no space of what it has done as well, if there was some when the request came.
 func TestAJoinThatWasAppliedAndReportedAsFailedFindsItself(t *testing.T) {
 	for reason, said := range map[string]error{
 		"sent twice": status.Error(codes.Canceled, "stream terminated by RST_STREAM"),
 		"no space":   rpctypes.ErrGRPCNoSpace,
+		"no answer":  status.Error(codes.Unavailable, "error reading from server: EOF"),
 	} {
-		for way, join := range joining {
-			t.Run(reason+", "+way, func(t *testing.T) {
-				t.Parallel()
-				c := embedtest.Start(t)
-				q := queueAt(open(t, disowning(t, c, said)), "q")
-				ticket, err := join(within(t, patience), q)
+		for how, way := range ways {
+			t.Run(reason+", "+how, func(t *testing.T) {
+				c, client := begin(t)
+				s := open(t, disowning(t, c, said))
+				ticket, err := way.take(queueAt(s, "q"), within(t, patience), way.mode)
 				require.NoError(t, err)
 				require.NoError(t, ticket.Wait(within(t, patience)))
-				require.Equal(t, []string{ticket.Key()}, keysUnder(t, c.Client(t), "q"))
-				require.Equal(t, revisionOf(t, c.Client(t), ticket.Key()), ticket.Revision())
+				require.Equal(t, []string{ticket.Key()}, keysUnder(t, client, "q"), "one ticket")
+				require.Equal(t, revisionOf(t, client, ticket.Key()), ticket.Revision())
 				leave(t, ticket)
-				require.Empty(t, keysUnder(t, c.Client(t), "q"))
+				require.Empty(t, keysUnder(t, client, "q"))
+				again := hold(t, queueAt(s, "q"), way.mode)
+				require.Equal(t, ticket.Key(), again.Key(), "no request can be under way any more")
 			})
 		}
 	}
@@ -81,22 +70,15 @@ func TestAJoinThatWasAppliedAndReportedAsFailedFindsItself(t *testing.T) {
 
 // Or else a service that goes on trying would fill its memory with what it watches over.
 func TestWhatEtcdHasNoSpaceForLeavesNothingToWatchOver(t *testing.T) {
-	for way, join := range joining {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t)
-			q := queueAt(open(t, c.Client(t)), "q")
-			free, err := join(within(t, patience), q)
-			require.NoError(t, err)
-			leave(t, free)
+	for how, way := range ways {
+		t.Run(how, func(t *testing.T) {
+			c, client := begin(t)
+			s := open(t, client)
 			c.Refuse("Txn", rpctypes.ErrGRPCNoSpace, embedtest.When(creating), embedtest.Times(3))
 			for range 3 {
-				_, err = join(within(t, patience), q)
-				require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+				require.ErrorIs(t, way.join(within(t, patience), queueAt(s, "q")), rpctypes.ErrNoSpace)
 			}
-			again, err := join(within(t, patience), q)
-			require.NoError(t, err)
-			require.Equal(t, free.Key(), again.Key(), "the name is free")
+			require.Equal(t, nameOf(s, way.mode, 0), hold(t, queueAt(s, "q"), way.mode).Key(), "the name is free")
 		})
 	}
 }
@@ -111,39 +93,30 @@ func TestCallsThatAreRefusedTheSameEpochUseTheNext(t *testing.T) {
 	s := open(t, c.ClientAs(t, "u"))
 	q := queueAt(s, "locks/q")
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-	first := calling(t, func() (any, error) { return q.Join(within(t, patience), fairqueue.Exclusive) })
-	<-held.Bitten()
-	_, err := q.Join(within(t, patience), fairqueue.Exclusive)
-	require.NoError(t, err)
-	held.Heal()
-	require.NoError(t, result(t, first))
+	require.NoError(t, during(t, held, func() error { return ways["join"].join(within(t, patience), q) }, func() {
+		join(t, q, fairqueue.Exclusive)
+	}))
 }
 
 // One transaction is in one epoch, however many folders its queues are in.
 func TestAGroupNeedsOneEpoch(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	s := open(t, c.Client(t))
+	c, client := begin(t)
+	s := open(t, client)
 	places := make([]fairqueue.Place, 127)
 	for i := range places {
 		places[i] = fairqueue.Place{Queue: queueAt(s, fmt.Sprintf("orders/%d/lock", i)), Mode: fairqueue.Exclusive}
 	}
-	g, err := fairqueue.JoinN(within(t, patience), s, len(places), places...)
-	require.NoError(t, err)
+	g := joinAll(t, s, places...)
 	require.True(t, g.Granted())
 	leave(t, g)
 
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-	ctx, cancel := context.WithCancel(within(t, patience))
-	waiting := calling(t, func() (any, error) { return fairqueue.JoinN(ctx, s, len(places), places...) })
-	<-held.Bitten()
-	cancel()
-	require.ErrorIs(t, result(t, waiting), context.Canceled)
+	givesUp(t, held, func(ctx context.Context) error { return errorOf(fairqueue.JoinN(ctx, s, len(places), places...)) })
 	eventually(t, "the epoch of the first has begun", func() bool {
-		return revisionOf(t, c.Client(t), fmt.Sprintf("orders/0/!/epoch/%x", s.Lease())) > 0
+		return revisionOf(t, client, fmt.Sprintf("orders/0/!/epoch/%x", s.Lease())) > 0
 	})
 	held.Heal()
-	g, err = fairqueue.TryN(within(t, patience), s, len(places), places...)
+	g, err := fairqueue.TryN(within(t, patience), s, len(places), places...)
 	require.NoError(t, err)
 	leave(t, g)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -62,10 +61,8 @@ func set(t testing.TB, client *clientv3.Client, key, value string) {
 func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
 	for name, tt := range troubles {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t, embedtest.WithSize(tt.size))
+			c, client := begin(t, embedtest.WithSize(tt.size))
 			theirs, link := c.Link(t)
-			client := c.Client(t)
 			watches := spyOnWatches(c)
 			recheck := never // which may come before the watch has told everything
 			if name == "swallowed events" || name == "watches that are not created" {
@@ -103,10 +100,8 @@ func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
 
 // What is no more cannot be told; but what is, is.
 func TestAFollowerGoesOnAfterACompactionOfWhatItMissed(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
+	c, client := begin(t)
 	theirs, link := c.Link(t)
-	client := c.Client(t)
 	s := follow(t, within(t, patience), queueAt(open(t, theirs), "q"))
 	require.Empty(t, s.next(t))
 	set(t, client, "q/a", "1")
@@ -155,40 +150,9 @@ func TestFollowingNeedsNoSessionAndEndsWithItsContextOrLoop(t *testing.T) {
 	require.Equal(t, grants, c.Calls("LeaseGrant"))
 }
 
-// Not in silence, nor for good: somebody may grant it again.
-func TestAFollowerSaysThatItMayNotLookAndGoesOn(t *testing.T) {
-	for _, method := range []string{"Range", "Watch"} {
-		t.Run(method, func(t *testing.T) {
-			c, client, q := beginQueue(t)
-			fault := c.Refuse(method, rpctypes.ErrGRPCPermissionDenied)
-			refusals, seen := 0, ""
-			for entries, err := range q.Follow(within(t, patience)) {
-				switch {
-				case err != nil:
-					require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
-					require.Empty(t, entries)
-					if refusals++; refusals == 3 {
-						fault.Heal()
-						set(t, client, "q/a", "1")
-					}
-					continue
-				case refusals >= 3:
-					seen = values(entries)
-				}
-				if seen == "1" {
-					break
-				}
-			}
-			require.GreaterOrEqual(t, refusals, 3)
-			require.Equal(t, "1", seen)
-		})
-	}
-}
-
 // Whatever else uses the stream may leave it before etcd has confirmed the follower's watch.
 func TestAFollowerGoesOnWhileItsStreamIsLeftAgainAndAgain(t *testing.T) {
-	c, client := begin(t)
-	q := newQueue(t, client)
+	c, client, q := beginQueue(t)
 	held := c.Hold("Watch")
 	s := follow(t, within(t, patience), q)
 	require.Empty(t, s.next(t))
@@ -199,45 +163,4 @@ func TestAFollowerGoesOnWhileItsStreamIsLeftAgainAndAgain(t *testing.T) {
 	held.Heal()
 	set(t, client, "q/a", "1")
 	require.Len(t, s.next(t), 1)
-}
-
-// Whatever becomes of the data, a follower is told how things stand then, and goes on from there.
-func TestAFollowerBeginsAnewWhenEtcdGoesBack(t *testing.T) {
-	for name, back := range map[string]func(context.Context, *embedtest.Cluster, *embedtest.Snapshot) error{
-		"restored": func(ctx context.Context, c *embedtest.Cluster, s *embedtest.Snapshot) error { return c.Restore(ctx, s) },
-		"restored as another": func(ctx context.Context, c *embedtest.Cluster, s *embedtest.Snapshot) error {
-			return c.Restore(ctx, s, embedtest.NewClusterID())
-		},
-		"wiped": func(ctx context.Context, c *embedtest.Cluster, _ *embedtest.Snapshot) error { return c.Wipe(ctx) },
-	} {
-		for further, writes := range map[string]int{"less far": 0, "further than before": 20} {
-			t.Run(name+", "+further, func(t *testing.T) {
-				c, client := begin(t)
-				put(t, client, "q/old")
-				told := follow(t, t.Context(), fairqueue.New(session.Keep(client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}))
-				require.Len(t, told.next(t), 1)
-				snapshot, err := c.Snapshot(t.Context())
-				require.NoError(t, err)
-				for range 5 {
-					put(t, client, "q/new")
-					require.Len(t, told.next(t), 2)
-				}
-				looks := c.Hold("Range") // until all is done
-				require.NoError(t, back(t.Context(), c, snapshot))
-				for range writes {
-					put(t, client, "elsewhere")
-				}
-				looks.Heal()
-				left := map[string]int{"wiped": 0}
-				if name != "wiped" {
-					left[name] = 1
-				}
-				require.Len(t, told.next(t), left[name])
-				put(t, client, "q/next")
-				require.Len(t, told.next(t), left[name]+1)
-				remove(t, client, "q/next")
-				require.Len(t, told.next(t), left[name])
-			})
-		}
-	}
 }

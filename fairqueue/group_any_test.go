@@ -1,34 +1,21 @@
 package fairqueue_test
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
 	"github.com/etcdlock/locks/session"
 )
 
-func joinN(t testing.TB, s session.Source, n int, p ...fairqueue.Place) *fairqueue.Ticket {
-	t.Helper()
-	g, err := fairqueue.JoinN(within(t, patience), s, n, p...)
-	require.NoError(t, err)
-	return g
-}
-
 func TestAWaiterForAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
 	c, client := begin(t)
 	s, other := open(t, client), open(t, client)
-	var held []*fairqueue.Ticket
-	for _, p := range places(other, 4) {
-		held = append(held, hold(t, p.Queue, fairqueue.Exclusive))
-	}
+	held := holdAll(t, other, places(other, 4))
 	watches := spyOnWatches(c)
 	g := joinN(t, s, 2, places(s, 4)...)
 	require.False(t, g.Granted())
@@ -59,10 +46,7 @@ func TestAWaiterForAnyGetsWhatIsFreeFirstAndGivesUpTheRest(t *testing.T) {
 func TestWaitersForAnyAreServedInOrder(t *testing.T) {
 	c, client := begin(t)
 	other := open(t, client)
-	holders := []*fairqueue.Ticket{}
-	for _, p := range places(other, 2) {
-		holders = append(holders, hold(t, p.Queue, fairqueue.Exclusive))
-	}
+	holders := holdAll(t, other, places(other, 2))
 	watches := spyOnWatches(c)
 	var waiting []<-chan error
 	var groups []*fairqueue.Ticket
@@ -72,17 +56,17 @@ func TestWaitersForAnyAreServedInOrder(t *testing.T) {
 		waiting = append(waiting, wait(t, within(t, patience), groups[i]))
 		watches.await(t, 2*(i+1))
 	}
-	leave(t, holders[1])
-	requireGranted(t, waiting[0])
-	require.Equal(t, []int{1}, groups[0].Chosen())
-	requireWaiting(t, waiting[1])
-	leave(t, holders[0])
-	requireGranted(t, waiting[1])
-	require.Equal(t, []int{0}, groups[1].Chosen())
-	requireWaiting(t, waiting[2])
-	require.NoError(t, groups[0].Leave(within(t, patience)))
-	requireGranted(t, waiting[2])
-	require.Equal(t, []int{1}, groups[2].Chosen())
+	for i, step := range []struct {
+		leaves *fairqueue.Ticket
+		free   int
+	}{{holders[1], 1}, {holders[0], 0}, {groups[0], 1}} {
+		leave(t, step.leaves)
+		requireGranted(t, waiting[i])
+		require.Equal(t, []int{step.free}, groups[i].Chosen())
+		for _, later := range waiting[i+1:] {
+			requireWaiting(t, later)
+		}
+	}
 }
 
 // The lost reply of giving up the rest must not end the rest of the rest.
@@ -91,10 +75,7 @@ func TestALostReplyOfTheChoiceIsHarmless(t *testing.T) {
 	s := open(t, client)
 	g := joinN(t, s, 1, places(s, 3)...)
 	fault := c.LoseReply("Txn", embedtest.Once())
-	waiting := wait(t, within(t, patience), g)
-	require.NoError(t, fault.Wait(within(t, patience)))
-	fault.Heal()
-	requireGranted(t, waiting)
+	require.NoError(t, during(t, fault, func() error { return g.Wait(within(t, patience)) }, nothing))
 	require.Equal(t, []string{g.Key()}, keysUnder(t, client, "g"))
 	require.Equal(t, g.Revision(), revisionOf(t, client, g.Key()))
 }
@@ -106,13 +87,10 @@ func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
 	put(t, client, "g/2/694d")
 	g := joinN(t, s, 2, places(s, 3)...)
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(leaving))
-	waiting := wait(t, within(t, patience), g)
-	require.NoError(t, fault.Wait(within(t, patience)))
-	for _, key := range keysUnder(t, client, "g/0") {
-		remove(t, client, key)
-	}
-	fault.Heal()
-	require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
+	waited := during(t, fault, func() error { return g.Wait(within(t, patience)) }, func() {
+		remove(t, client, keysUnder(t, client, "g/0")[0])
+	})
+	require.ErrorIs(t, waited, fairqueue.ErrGone)
 	eventually(t, "its keys are gone", func() bool { return len(keysUnder(t, client, "g")) == 1 })
 }
 
@@ -134,22 +112,14 @@ func TestALateChoiceDoesNotTakeWhatAnotherHolds(t *testing.T) {
 func TestTriesForAnyDoNotFailAsLongAsEnoughAreFree(t *testing.T) {
 	_, client := begin(t)
 	const n = 12
-	var mu sync.Mutex
-	taken := map[int]bool{}
+	chosen := make(chan int, 2*n)
 	try := func(s *session.Session) error {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		g, err := fairqueue.TryN(ctx, s, 2, places(s, 2*n)...)
+		g, err := fairqueue.TryN(within(t, patience), s, 2, places(s, 2*n)...)
 		if err != nil {
 			return err
 		}
-		mu.Lock()
-		defer mu.Unlock()
 		for _, i := range g.Chosen() {
-			if taken[i] {
-				return fmt.Errorf("%d is taken twice", i)
-			}
-			taken[i] = true
+			chosen <- i
 		}
 		return nil
 	}
@@ -158,9 +128,12 @@ func TestTriesForAnyDoNotFailAsLongAsEnoughAreFree(t *testing.T) {
 		s := open(t, client)
 		tries = append(tries, background(t, func() error { return try(s) }))
 	}
+	taken := map[int]bool{}
 	for _, tried := range tries {
 		require.NoError(t, result(t, tried))
+		taken[<-chosen], taken[<-chosen] = true, true
 	}
+	require.Len(t, taken, 2*n)
 	require.Len(t, keysUnder(t, client, "g"), 2*n)
 
 	before := storeRevision(t, client)
@@ -169,22 +142,18 @@ func TestTriesForAnyDoNotFailAsLongAsEnoughAreFree(t *testing.T) {
 }
 
 // Those places count as free in which shared ones are, if a shared one is wanted.
-func TestTryAnyOfSharedPlaces(t *testing.T) {
+func TestTriesForAnyOfSharedPlaces(t *testing.T) {
 	_, client := begin(t)
 	s, other := open(t, client), open(t, client)
-	p := places(s, 3)
-	hold(t, places(other, 3)[0].Queue, fairqueue.Shared)
-	hold(t, places(other, 3)[1].Queue, fairqueue.Exclusive)
+	p := placesWith(s, 3, fairqueue.Options{}, fairqueue.Shared)
+	hold(t, queueAt(other, "g/0"), fairqueue.Shared)
+	hold(t, queueAt(other, "g/1"), fairqueue.Exclusive)
 	put(t, client, "g/2/x/1") // of another queue
-	for i := range p {
-		p[i].Mode = fairqueue.Shared
-	}
 	g, err := fairqueue.TryN(within(t, patience), s, 2, p...)
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 2}, g.Chosen())
 	require.NoError(t, g.Wait(within(t, patience)))
-	_, err = fairqueue.TryN(within(t, patience), s, 3, p...)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	require.ErrorIs(t, errorOf(fairqueue.TryN(within(t, patience), s, 3, p...)), fairqueue.ErrBusy)
 }
 
 // holdAll takes many places, for each of which somebody else has to wait.
@@ -227,18 +196,12 @@ func TestAWaiterForAnyOfVeryManyWaitsForAPartOfThem(t *testing.T) {
 	g = joinN(t, s, 100, places(s, many)...)
 	require.NotEqual(t, part, standsIn(t, client, many))
 	require.Len(t, g.Chosen(), 100)
-	g.Abandon()
-	_, err := fairqueue.JoinN(within(t, patience), s, 129, places(s, many)...)
-	var tooMany *fairqueue.TooManyError
-	require.ErrorAs(t, err, &tooMany)
-	require.Equal(t, fairqueue.TooManyError{Places: 129, Limit: 127}, *tooMany)
 }
 
 func TestAWaiterForAnyJoinsAsManyPlacesAsEtcdAllows(t *testing.T) {
 	t.Parallel()
 	const many = 40
-	c := embedtest.Start(t, embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxTxnOps = 16 }))
-	client := c.Client(t)
+	client := withLimit(t, 16).Client(t)
 	s, other := open(t, client), open(t, client)
 	held := holdAll(t, other, places(other, many))
 	g := joinN(t, s, 2, places(s, many)...)

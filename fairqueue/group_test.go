@@ -2,7 +2,6 @@ package fairqueue_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -17,19 +16,34 @@ import (
 
 // places makes exclusive places at g/0, g/1 and so on.
 func places(s session.Source, n int) []fairqueue.Place {
-	var all []fairqueue.Place
+	return placesWith(s, n, fairqueue.Options{Recheck: never}, fairqueue.Exclusive)
+}
+
+func placesWith(s session.Source, n int, o fairqueue.Options, m fairqueue.Mode) (all []fairqueue.Place) {
 	for i := range n {
-		q := queueAt(s, fmt.Sprintf("g/%d", i))
-		all = append(all, fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive})
+		all = append(all, fairqueue.Place{Queue: fairqueue.New(s, fmt.Sprint("g/", i), o), Mode: m})
 	}
 	return all
 }
 
-func joinAll(t testing.TB, s session.Source, p ...fairqueue.Place) *fairqueue.Ticket {
+func requireTooMany(t testing.TB, err error, want fairqueue.TooManyError) {
 	t.Helper()
-	g, err := fairqueue.JoinN(within(t, patience), s, len(p), p...)
+	var got *fairqueue.TooManyError
+	require.ErrorAs(t, err, &got)
+	require.Equal(t, want, *got)
+	require.ErrorContains(t, err, fmt.Sprint(want.Places))
+}
+
+func joinN(t testing.TB, s session.Source, n int, p ...fairqueue.Place) *fairqueue.Ticket {
+	t.Helper()
+	g, err := fairqueue.JoinN(within(t, patience), s, n, p...)
 	require.NoError(t, err)
 	return g
+}
+
+func joinAll(t testing.TB, s session.Source, p ...fairqueue.Place) *fairqueue.Ticket {
+	t.Helper()
+	return joinN(t, s, len(p), p...)
 }
 
 // creatingAll fits the transactions that create the tickets of n places.
@@ -56,9 +70,7 @@ func TestGroupsCannotDeadlock(t *testing.T) {
 	for i := range records {
 		records[i] = &record{owners: map[*stay]bool{}}
 	}
-	visitAll := func(s *session.Session) error {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
+	visitSome := func(ctx context.Context, s *session.Session) error {
 		some := rand.Perm(names)[:rand.N(names)+1]
 		var wanted []fairqueue.Place
 		for _, i := range some {
@@ -90,7 +102,7 @@ func TestGroupsCannotDeadlock(t *testing.T) {
 		for range goroutines {
 			all.Go(func() {
 				for range rounds {
-					if err := visitAll(s); err != nil {
+					if err := visitSome(within(t, patience), s); err != nil {
 						t.Error(err)
 						return
 					}
@@ -121,7 +133,7 @@ func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
 	for _, n := range []int{64, 65, 127} {
 		tried, err := fairqueue.TryN(within(t, patience), s, n, places(s, n)...)
 		require.NoError(t, err)
-		_, err = fairqueue.TryN(within(t, patience), other, n, places(other, n)...)
+		err = errorOf(fairqueue.TryN(within(t, patience), other, n, places(other, n)...))
 		require.ErrorIs(t, err, fairqueue.ErrBusy)
 		require.Len(t, keysUnder(t, client, "g"), n)
 		leave(t, tried)
@@ -132,29 +144,19 @@ func TestAsManyPlacesAsATransactionCarries(t *testing.T) {
 	}
 
 	before := storeRevision(t, client)
-	for _, err := range []error{
-		errorOf(fairqueue.JoinN(within(t, patience), s, 129, places(s, 129)...)),
-		errorOf(fairqueue.JoinN(within(t, patience), s, 129, places(s, 130)...)),
-		errorOf(fairqueue.TryN(within(t, patience), s, 129, places(s, 129)...)),
-	} {
-		var tooMany *fairqueue.TooManyError
-		require.ErrorAs(t, err, &tooMany)
-		require.Equal(t, fairqueue.TooManyError{Places: 129, Limit: 127}, *tooMany)
-		require.ErrorContains(t, err, "129")
+	for _, n := range []int{129, 130} {
+		for _, take := range []func(context.Context, session.Source, int, ...fairqueue.Place) (*fairqueue.Ticket, error){fairqueue.JoinN, fairqueue.TryN} {
+			err := errorOf(take(within(t, patience), s, 129, places(s, n)...))
+			requireTooMany(t, err, fairqueue.TooManyError{Places: 129, Limit: 127})
+		}
 	}
 	require.Equal(t, before, storeRevision(t, client))
-	require.Panics(t, func() { _, _ = fairqueue.JoinN(within(t, patience), s, 0) })
-	require.Panics(t, func() { _, _ = fairqueue.JoinN(within(t, patience), s, 3, places(s, 2)...) })
+	for n, of := range map[int]int{0: 0, 3: 2} {
+		require.Panics(t, func() { joinN(t, s, n, places(s, of)...) })
+	}
 
 	// Of many places a few are taken, however many there are.
 	few, err := fairqueue.TryN(within(t, patience), s, 2, places(s, 200)...)
 	require.NoError(t, err)
 	require.Len(t, few.Chosen(), 2)
-}
-
-func errorOf(_ *fairqueue.Ticket, err error) error {
-	if err == nil {
-		return errors.New("no error")
-	}
-	return err
 }

@@ -2,7 +2,6 @@ package fairqueue_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -23,8 +22,7 @@ func TestAGroupThatFindsAStrangersKeyLeavesNothing(t *testing.T) {
 	theirs := keysUnder(t, client, "g")[1]
 	leave(t, g)
 	put(t, client, theirs)
-	_, err := fairqueue.JoinN(within(t, patience), s, 3, places(s, 3)...)
-	require.ErrorContains(t, err, theirs)
+	require.ErrorContains(t, errorOf(fairqueue.JoinN(within(t, patience), s, 3, places(s, 3)...)), theirs)
 	require.Equal(t, []string{theirs}, keysUnder(t, client, "g"))
 	// Its own names are in use no more, and that one is avoided.
 	g = joinAll(t, s, places(s, 3)...)
@@ -37,11 +35,9 @@ func TestACancelledWaitForAnyLeavesNothing(t *testing.T) {
 	c, client := begin(t)
 	s, other := open(t, client), open(t, client)
 	joinAll(t, other, places(other, 3)...)
-	watches := spyOnWatches(c)
 	g := joinN(t, s, 1, places(s, 3)...)
 	ctx, cancel := context.WithCancel(within(t, patience))
-	waiting := wait(t, ctx, g)
-	watches.await(t, 1)
+	waiting := standingUntil(t, ctx, c, g)
 	cancel()
 	require.ErrorIs(t, result(t, waiting), context.Canceled)
 	eventually(t, "its keys are gone", func() bool { return len(keysUnder(t, client, "g")) == 3 })
@@ -52,9 +48,7 @@ func TestAGroupThatGivesUpAfterALostReplyLeavesNothing(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
-	givesUp(t, fault, func(ctx context.Context) (any, error) {
-		return fairqueue.JoinN(ctx, s, 3, places(s, 3)...)
-	})
+	givesUp(t, fault, func(ctx context.Context) error { return errorOf(fairqueue.JoinN(ctx, s, 3, places(s, 3)...)) })
 	eventuallyEmpty(t, client, "g")
 }
 
@@ -64,22 +58,21 @@ func TestAGroupOfWhichTheRetryFindsAPartIsJoinedAnew(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingAll(3)))
-	joined := background(t, func() error {
-		g, err := fairqueue.JoinN(within(t, patience), s, 3, places(s, 3)...)
-		if err != nil {
-			return err
-		}
-		return g.Wait(within(t, patience))
-	})
-	require.NoError(t, fault.Wait(within(t, patience)))
-	first := keysUnder(t, client, "g")
-	revision := revisionOf(t, client, first[0])
-	remove(t, client, first[1])
-	fault.Heal()
-	require.NoError(t, result(t, joined))
+	var g *fairqueue.Ticket
+	var first int64
+	require.NoError(t, during(t, fault, func() (err error) {
+		g, err = fairqueue.JoinN(within(t, patience), s, 3, places(s, 3)...)
+		return err
+	}, func() {
+		keys := keysUnder(t, client, "g")
+		first = revisionOf(t, client, keys[0])
+		remove(t, client, keys[1])
+	}))
+	require.Greater(t, g.Revision(), first)
+	require.NoError(t, g.Wait(within(t, patience)))
 	eventually(t, "what was left is gone", func() bool { return len(keysUnder(t, client, "g")) == 3 })
 	for _, key := range keysUnder(t, client, "g") {
-		require.Greater(t, revisionOf(t, client, key), revision)
+		require.Equal(t, g.Revision(), revisionOf(t, client, key))
 	}
 }
 
@@ -89,16 +82,10 @@ func TestAGroupOfWhichAPartIsGoneIsNotGranted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, client := begin(t)
 			s, other := open(t, client), open(t, client)
-			watches := spyOnWatches(c)
 			g := joinAll(t, other, places(other, 3)[1:]...)
 			mine := joinAll(t, s, places(s, 3)...)
-			waiting := wait(t, within(t, patience), mine)
-			watches.await(t, 1)
-			for _, key := range keysUnder(t, client, fmt.Sprint("g/", index)) {
-				if revisionOf(t, client, key) == mine.Revision() {
-					remove(t, client, key)
-				}
-			}
+			waiting := standing(t, c, mine)
+			remove(t, client, string(mine.Guards()[index].KeyBytes()))
 			requireWaiting(t, waiting)
 			leave(t, g)
 			require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
@@ -122,15 +109,13 @@ func TestAGroupThatWasNeverThereTogetherIsNotGranted(t *testing.T) {
 		return ok && len(r.Success) == 3*(60-42) && r.Success[0].GetRequestRange() != nil
 	}))
 	var g *fairqueue.Ticket
-	joined := background(t, func() (err error) {
+	require.NoError(t, during(t, second, func() (err error) {
 		g, err = fairqueue.JoinN(within(t, patience), s, 60, shared...)
 		return err
-	})
-	require.NoError(t, second.Wait(within(t, patience)))
-	remove(t, client, keysUnder(t, client, "g/0")[0])
-	leave(t, holder)
-	second.Heal()
-	require.NoError(t, result(t, joined))
+	}, func() {
+		remove(t, client, keysUnder(t, client, "g/0")[0])
+		leave(t, holder)
+	}))
 	require.ErrorIs(t, g.Wait(within(t, patience)), fairqueue.ErrGone)
 	eventuallyEmpty(t, client, "g")
 }
@@ -140,11 +125,9 @@ func TestAGroupThatLosesAPartIsLost(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
 	g := joinAll(t, s, places(s, 3)...)
-	require.NoError(t, g.Wait(within(t, patience)))
 	watches := spyOnWatches(c)
 	ctx, cancel := context.WithCancel(within(t, patience))
-	ended := background(t, func() error { return g.Lost(ctx) })
-	told := background(t, func() error { return g.Lost(within(t, patience)) })
+	ended, told := lost(t, ctx, g), lost(t, within(t, patience), g)
 	watches.await(t, 6)
 	cancel()
 	require.ErrorIs(t, result(t, ended), context.Canceled)
@@ -155,8 +138,7 @@ func TestAGroupThatLosesAPartIsLost(t *testing.T) {
 	require.ErrorIs(t, g.Leave(within(t, patience)), fairqueue.ErrGone)
 	eventuallyEmpty(t, client, "g")
 	leave(t, g)
-	next := joinAll(t, s, places(s, 3)...)
-	require.True(t, next.Granted())
+	require.True(t, joinAll(t, s, places(s, 3)...).Granted())
 }
 
 // All go or none, so what a second attempt finds tells whether the first was applied.
@@ -165,24 +147,14 @@ func TestAGroupThatLosesAPartWhileItLeavesSaysSo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, client := begin(t)
 			g := joinAll(t, open(t, client), places(open(t, client), 3)...)
-			lose := c.LoseRequest
+			lose, meanwhile := c.LoseRequest, func() { remove(t, client, keysUnder(t, client, "g")[1]) }
+			want := fairqueue.ErrGone
 			if applied {
-				lose = c.LoseReply
+				lose, meanwhile, want = c.LoseReply, func() { eventuallyEmpty(t, client, "g") }, nil
 			}
 			fault := lose("Txn", embedtest.Once(), embedtest.When(leavingAll(3)))
-			left := background(t, func() error { return g.Leave(within(t, patience)) })
-			require.NoError(t, fault.Wait(within(t, patience)))
-			if applied {
-				eventuallyEmpty(t, client, "g")
-			} else {
-				remove(t, client, keysUnder(t, client, "g")[1])
-			}
-			fault.Heal()
-			if err := result(t, left); applied {
-				require.NoError(t, err)
-			} else {
-				require.ErrorIs(t, err, fairqueue.ErrGone)
-			}
+			left := during(t, fault, func() error { return g.Leave(within(t, patience)) }, meanwhile)
+			require.ErrorIs(t, left, want)
 			eventuallyEmpty(t, client, "g")
 		})
 	}
@@ -200,13 +172,9 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 			t.Parallel()
 			c := withLimit(t, 16)
 			client := c.Client(t)
-			s, other := open(t, client), open(t, client)
-			all := make([]fairqueue.Place, 15)
-			for i := range all {
-				q := fairqueue.New(s, fmt.Sprint("g/", i), fairqueue.Options{Recheck: 20 * time.Millisecond})
-				all[i] = fairqueue.Place{Queue: q, Mode: mode}
-			}
-			last := places(other, 15)[14].Queue
+			s := open(t, client)
+			last := queueAt(open(t, client), "g/14")
+			all := placesWith(s, 15, fairqueue.Options{Recheck: 20 * time.Millisecond}, mode)
 			for range 3 {
 				g := joinAll(t, s, all...)
 				require.NoError(t, g.Wait(within(t, patience)))
@@ -221,8 +189,7 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 				require.NoError(t, g.ReleaseAfter(within(t, patience), time.Millisecond))
 				require.NoError(t, waiting.Wait(within(t, patience)))
 
-				_, err = fairqueue.TryN(within(t, patience), s, 15, all...)
-				require.ErrorIs(t, err, fairqueue.ErrBusy)
+				require.ErrorIs(t, errorOf(fairqueue.TryN(within(t, patience), s, 15, all...)), fairqueue.ErrBusy)
 				g = joinAll(t, s, all...)
 				rechecks := spyOnRequests(c, "Txn", looking)
 				blocked := wait(t, within(t, patience), g)
@@ -232,10 +199,8 @@ func TestAGroupHasAsManyPlacesAsEtcdAllows(t *testing.T) {
 				requireGranted(t, blocked)
 				leave(t, g)
 			}
-			_, err := fairqueue.JoinN(within(t, patience), s, 17, places(s, 17)...)
-			var tooMany *fairqueue.TooManyError
-			require.ErrorAs(t, err, &tooMany)
-			require.Equal(t, fairqueue.TooManyError{Places: 17}, *tooMany)
+			err := errorOf(fairqueue.JoinN(within(t, patience), s, 17, places(s, 17)...))
+			requireTooMany(t, err, fairqueue.TooManyError{Places: 17})
 			require.ErrorContains(t, err, "--max-txn-ops")
 			require.Empty(t, keysUnder(t, client, "g"))
 		})
@@ -255,12 +220,11 @@ func TestTheEndOfADoubtFreesTheNamesOfItsAttempt(t *testing.T) {
 	g := joinAll(t, s, all...)
 	require.NoError(t, first.Wait(within(t, patience)))
 	require.NoError(t, g.Wait(within(t, patience)))
-	key := g.Key()
-	require.True(t, strings.HasSuffix(key, "-1"), key)
+	require.True(t, strings.HasSuffix(g.Key(), "-1"), g.Key())
 	eventually(t, "the first name is free", func() bool {
 		next := join(t, all[0].Queue, fairqueue.Exclusive)
 		defer leave(t, next)
-		require.NotEqual(t, key, next.Key())
+		require.NotEqual(t, g.Key(), next.Key())
 		return strings.HasSuffix(next.Key(), "-0")
 	})
 	leave(t, g)
@@ -274,19 +238,14 @@ func TestAGroupThatHasLostAPartDoesNotWaitForTheRest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, client := begin(t)
 			s := open(t, client)
-			queues := make([]fairqueue.Place, tt.n)
-			for i := range queues {
-				q := fairqueue.New(s, fmt.Sprint("q/", i), fairqueue.Options{Recheck: 20 * time.Millisecond})
-				queues[i] = fairqueue.Place{Queue: q, Mode: fairqueue.Exclusive}
-			}
+			queues := placesWith(s, tt.n, fairqueue.Options{Recheck: 20 * time.Millisecond}, fairqueue.Exclusive)
 			before := joinAll(t, s, queues[tt.from:tt.to]...)
 			g := joinN(t, s, tt.want, queues...)
 			waiting := wait(t, within(t, patience), g)
-			guards := g.Guards()
-			remove(t, client, string(guards[tt.lost].KeyBytes()))
+			remove(t, client, string(g.Guards()[tt.lost].KeyBytes()))
 			require.ErrorIs(t, result(t, waiting), fairqueue.ErrGone)
 			leave(t, before)
-			eventuallyEmpty(t, client, "q")
+			eventuallyEmpty(t, client, "g")
 		})
 	}
 }

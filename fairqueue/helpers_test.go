@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,6 +88,31 @@ func background(t testing.TB, f func() error) <-chan error {
 	t.Cleanup(running.Wait)
 	return result
 }
+
+// during returns the result of a call that fault bites. Meanwhile runs after the bite, and before the fault is healed.
+func during(t testing.TB, fault *embedtest.Fault, call func() error, meanwhile func()) error {
+	t.Helper()
+	called := background(t, call)
+	require.NoError(t, fault.Wait(within(t, patience)))
+	meanwhile()
+	fault.Heal()
+	return result(t, called)
+}
+
+func nothing() {}
+
+// givesUp makes a call, and ends its context when fault has bitten it.
+func givesUp(t testing.TB, fault *embedtest.Fault, call func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(within(t, patience))
+	given := background(t, func() error { return call(ctx) })
+	require.NoError(t, fault.Wait(within(t, patience)))
+	cancel()
+	require.ErrorIs(t, result(t, given), context.Canceled)
+}
+
+// errorOf is the error of a call that takes a ticket.
+func errorOf(_ *fairqueue.Ticket, err error) error { return err }
 
 func result(t testing.TB, of <-chan error) error {
 	t.Helper()
@@ -185,41 +211,38 @@ func eventuallyEmpty(t testing.TB, client *clientv3.Client, prefix string) {
 }
 
 // spy counts messages as they pass through a member, and touches none.
-type spy struct {
-	mu    sync.Mutex
-	count int
-}
+type spy struct{ count atomic.Int64 }
 
-func (s *spy) seen() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.count
-}
+func (s *spy) seen() int { return int(s.count.Load()) }
 
-func (s *spy) when(fits func(message any) bool) embedtest.FaultOption {
+// counting lets a fault count the messages as each says, and touch none.
+func (s *spy) counting(count func(message any) int) embedtest.FaultOption {
 	return embedtest.When(func(message any) bool {
-		if fits(message) {
-			s.mu.Lock()
-			s.count++
-			s.mu.Unlock()
-		}
-		return false // nothing goes wrong
+		s.count.Add(int64(count(message)))
+		return false
 	})
 }
 
 // spyOnRequests counts the requests of a method that fit.
 func spyOnRequests(c *embedtest.Cluster, method string, fits func(any) bool, opts ...embedtest.FaultOption) *spy {
 	s := &spy{}
-	c.LoseRequest(method, append(opts, s.when(fits))...)
+	c.LoseRequest(method, append(opts, s.counting(func(message any) int {
+		if fits(message) {
+			return 1
+		}
+		return 0
+	}))...)
 	return s
 }
 
 // spyOnWatches counts the notices of watches that have been created.
 func spyOnWatches(c *embedtest.Cluster, opts ...embedtest.FaultOption) *spy {
 	s := &spy{}
-	c.LoseReply("Watch", append(opts, s.when(func(message any) bool {
-		answer, ok := message.(*etcdserverpb.WatchResponse)
-		return ok && answer.Created && !answer.Canceled
+	c.LoseReply("Watch", append(opts, s.counting(func(message any) int {
+		if answer := message.(*etcdserverpb.WatchResponse); answer.Created && !answer.Canceled {
+			return 1
+		}
+		return 0
 	}))...)
 	return s
 }
@@ -227,14 +250,7 @@ func spyOnWatches(c *embedtest.Cluster, opts ...embedtest.FaultOption) *spy {
 // spyOnEvents counts the events that watches deliver.
 func spyOnEvents(c *embedtest.Cluster) *spy {
 	s := &spy{}
-	c.LoseReply("Watch", embedtest.When(func(message any) bool {
-		if answer, ok := message.(*etcdserverpb.WatchResponse); ok {
-			s.mu.Lock()
-			s.count += len(answer.Events)
-			s.mu.Unlock()
-		}
-		return false
-	}))
+	c.LoseReply("Watch", s.counting(func(message any) int { return len(message.(*etcdserverpb.WatchResponse).Events) }))
 	return s
 }
 
@@ -301,8 +317,13 @@ func begin(t *testing.T, opts ...embedtest.Option) (*embedtest.Cluster, *clientv
 // standing waits in the background, and returns when the ticket's watch stands.
 func standing(t testing.TB, c *embedtest.Cluster, ticket *fairqueue.Ticket) <-chan error {
 	t.Helper()
+	return standingUntil(t, within(t, patience), c, ticket)
+}
+
+func standingUntil(t testing.TB, ctx context.Context, c *embedtest.Cluster, ticket *fairqueue.Ticket) <-chan error {
+	t.Helper()
 	watches := spyOnWatches(c)
-	waiting := wait(t, within(t, patience), ticket)
+	waiting := wait(t, ctx, ticket)
 	watches.await(t, 1)
 	return waiting
 }
@@ -326,22 +347,6 @@ func requireBusy(t testing.TB, q *fairqueue.Queue, m fairqueue.Mode) {
 	t.Helper()
 	_, err := q.TryJoin(within(t, patience), m)
 	require.ErrorIs(t, err, fairqueue.ErrBusy)
-}
-
-// calling is background for a call that returns more than an error.
-func calling(t testing.TB, f func() (any, error)) <-chan error {
-	return background(t, func() error {
-		_, err := f()
-		return err
-	})
-}
-
-// healed waits until a fault has bitten, heals it, and returns the result of what it has bitten.
-func healed(t testing.TB, fault *embedtest.Fault, of <-chan error) error {
-	t.Helper()
-	require.NoError(t, fault.Wait(within(t, patience)))
-	fault.Heal()
-	return result(t, of)
 }
 
 func cancelled() context.Context {

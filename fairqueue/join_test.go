@@ -21,16 +21,6 @@ import (
 // brief is for contexts that end during a call in a black hole.
 const brief = 300 * time.Millisecond
 
-// givesUp makes a call, and ends its context when fault has bitten it.
-func givesUp(t *testing.T, fault *embedtest.Fault, call func(ctx context.Context) (any, error)) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(within(t, patience))
-	given := calling(t, func() (any, error) { return call(ctx) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	cancel()
-	require.ErrorIs(t, result(t, given), context.Canceled)
-}
-
 func nameOf(s *session.Session, mode fairqueue.Mode, slot int) string {
 	return fmt.Sprintf("q/%c%x-%x", mode, s.Lease(), slot)
 }
@@ -64,103 +54,83 @@ func requireGhost(t *testing.T, events clientv3.WatchChan, key string) {
 	require.Fail(t, "the ghost was not removed, or never came", "created: %v", created)
 }
 
-func takes(q *fairqueue.Queue) map[string]func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error) {
-	return map[string]func(context.Context, fairqueue.Mode) (*fairqueue.Ticket, error){"join": q.Join, "try": q.TryJoin}
+// way is a way to join.
+type way struct {
+	mode fairqueue.Mode
+	take func(*fairqueue.Queue, context.Context, fairqueue.Mode) (*fairqueue.Ticket, error)
 }
 
-// retried runs a call whose first attempt is bitten by fault, and makes the client
-// give that attempt up at once, rather than after seconds. With a fault that holds
-// requests, the first one is on its way still when the call has returned.
-func retried(t *testing.T, fault *embedtest.Fault, giveUp func(), call func(ctx context.Context) error) {
+var ways = map[string]way{
+	"join":         {fairqueue.Exclusive, (*fairqueue.Queue).Join},
+	"join shared":  {fairqueue.Shared, (*fairqueue.Queue).Join},
+	"try":          {fairqueue.Exclusive, (*fairqueue.Queue).TryJoin},
+	"try to share": {fairqueue.Shared, (*fairqueue.Queue).TryJoin},
+}
+
+func (w way) join(ctx context.Context, q *fairqueue.Queue) error {
+	return errorOf(w.take(q, ctx, w.mode))
+}
+
+// requireNameFree waits until the first name of a session is free.
+func requireNameFree(t *testing.T, s *session.Session, m fairqueue.Mode) {
 	t.Helper()
-	returned := background(t, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		return call(ctx)
+	eventually(t, "the name is free", func() bool {
+		ticket := join(t, queueAt(s, "q"), m)
+		defer leave(t, ticket)
+		return ticket.Key() == nameOf(s, m, 0)
 	})
+}
+
+// retried runs a call whose first attempt is bitten by fault, and breaks the connections of its client, which makes it
+// give that attempt up at once. With a fault that holds requests, the first one is on its way still when the call has
+// returned.
+func retried(t *testing.T, fault *embedtest.Fault, link *embedtest.Link, call func(ctx context.Context) error) {
+	t.Helper()
+	returned := background(t, func() error { return call(within(t, patience)) })
 	require.NoError(t, fault.Wait(within(t, patience)))
-	giveUp()
+	link.Cut()
+	link.Heal()
 	require.NoError(t, result(t, returned))
 }
 
-// reset breaks all connections of a client.
-func reset(link *embedtest.Link) func() {
-	return func() { link.Cut(); link.Heal() }
-}
-
-func TestARetryAfterALostReplyFindsItself(t *testing.T) {
-	for _, how := range []string{"join", "try"} {
-		for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
-			t.Run(fmt.Sprint(how, " ", mode), func(t *testing.T) {
-				c, client := begin(t)
-				s := open(t, client)
-				q := queueAt(s, "q")
-				fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
-				var ticket *fairqueue.Ticket
-				retried(t, fault, fault.Heal, func(ctx context.Context) (err error) {
-					ticket, err = takes(q)[how](ctx, mode)
-					return err
-				})
-				require.Equal(t, []string{ticket.Key()}, keysUnder(t, client, "q"), "one ticket")
-				require.Equal(t, revisionOf(t, client, ticket.Key()), ticket.Revision())
-				require.NoError(t, ticket.Wait(within(t, patience)))
-				leave(t, ticket)
-				require.Equal(t, nameOf(s, mode, 0), hold(t, q, mode).Key(), "no request can be under way any more")
-			})
-		}
-	}
-}
-
 func TestGivingUpAfterALostReplyRemovesTheTicket(t *testing.T) {
-	for _, how := range []string{"join", "try"} {
+	for how, way := range ways {
 		t.Run(how, func(t *testing.T) {
 			c, client := begin(t)
 			s := open(t, client)
-			q := queueAt(s, "q")
 			events := births(t, client, "q")
 			fault := c.LoseReply("Txn", embedtest.When(creating))
-			givesUp(t, fault, func(ctx context.Context) (any, error) { return takes(q)[how](ctx, fairqueue.Exclusive) })
+			givesUp(t, fault, func(ctx context.Context) error { return way.join(ctx, queueAt(s, "q")) })
 			fault.Heal()
-			requireGhost(t, events, nameOf(s, fairqueue.Exclusive, 0))
+			requireGhost(t, events, nameOf(s, way.mode, 0))
 			require.Empty(t, keysUnder(t, client, "q"))
 			require.NoError(t, s.Err())
-			hold(t, q, fairqueue.Exclusive)
+			hold(t, queueAt(s, "q"), way.mode)
 		})
 	}
 }
 
 func TestAContextThatIsOverSendsNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	s := open(t, c.Client(t))
-	q := queueAt(s, "q")
-	ctx := cancelled()
+	c, client := begin(t)
+	s := open(t, client)
 	before := c.Calls("Txn")
-	for range 10 {
-		_, err := q.Join(ctx, fairqueue.Exclusive)
-		require.ErrorIs(t, err, context.Canceled)
-		_, err = q.TryJoin(ctx, fairqueue.Exclusive)
-		require.ErrorIs(t, err, context.Canceled)
+	for _, way := range ways {
+		require.ErrorIs(t, way.join(cancelled(), queueAt(s, "q")), context.Canceled)
 	}
 	require.Equal(t, before, c.Calls("Txn"))
-	require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), hold(t, q, fairqueue.Exclusive).Key(), "no name was spent")
+	require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), hold(t, queueAt(s, "q"), fairqueue.Exclusive).Key(), "no name was spent")
 }
 
 func TestALeaveThatFailsGoesOnInTheBackground(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
-	q := queueAt(s, "q")
-	ticket := hold(t, q, fairqueue.Exclusive)
+	ticket := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
 	fault := c.LoseRequest("Txn", embedtest.When(leaving))
-	givesUp(t, fault, func(ctx context.Context) (any, error) { return nil, ticket.Leave(ctx) })
+	givesUp(t, fault, ticket.Leave)
 	require.NoError(t, ticket.Leave(within(t, patience)), "only the first call does anything")
 	fault.Heal()
 	eventuallyEmpty(t, client, "q")
-	eventually(t, "the name is free again", func() bool {
-		ticket := hold(t, q, fairqueue.Exclusive)
-		defer leave(t, ticket)
-		return ticket.Key() == nameOf(s, fairqueue.Exclusive, 0)
-	})
+	requireNameFree(t, s, fairqueue.Exclusive)
 }
 
 func TestLeavingWhatIsLostSaysSoAndTouchesNothing(t *testing.T) {
@@ -186,7 +156,7 @@ func TestALateDeleteDoesNotTouchANewerTicketOfItsName(t *testing.T) {
 	q := queueAt(open(t, theirs), "q")
 	old := hold(t, q, fairqueue.Exclusive)
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(leaving))
-	retried(t, held, reset(link), old.Leave)
+	retried(t, held, link, old.Leave)
 	ticket := hold(t, q, fairqueue.Exclusive)
 	require.Equal(t, old.Key(), ticket.Key(), "the name is used again")
 
@@ -197,32 +167,25 @@ func TestALateDeleteDoesNotTouchANewerTicketOfItsName(t *testing.T) {
 
 // The request arrives after the caller gave up and the doubt has been ended.
 func TestATicketThatComesLateIsNotCreated(t *testing.T) {
-	for _, how := range []string{"join", "try"} {
+	for how, way := range ways {
 		t.Run(how, func(t *testing.T) {
 			c, client := begin(t)
 			s := open(t, client)
-			q := queueAt(s, "q")
 			events := births(t, client, "q")
 			held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-			givesUp(t, held, func(ctx context.Context) (any, error) { return takes(q)[how](ctx, fairqueue.Exclusive) })
+			givesUp(t, held, func(ctx context.Context) error { return way.join(ctx, queueAt(s, "q")) })
 			awaitNewEpoch(t, client, s)
 			requireNoGhost(t, c, held, client, events)
 			require.Empty(t, keysUnder(t, client, "q"))
 			require.NoError(t, s.Err())
-			eventually(t, "the name is free again", func() bool {
-				ticket := hold(t, q, fairqueue.Exclusive)
-				defer leave(t, ticket)
-				return ticket.Key() == nameOf(s, fairqueue.Exclusive, 0)
-			})
+			requireNameFree(t, s, way.mode)
 		})
 	}
 }
 
 // A try that loses after its caller has left has been answered, so it costs no epoch.
 func TestATryThatIsRefusedLateLeavesNoDoubt(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := begin(t)
 	s := open(t, client)
 	busy := c.Hold("Txn", embedtest.Times(coalesce.AloneLimit))
 	defer busy.Heal()
@@ -232,18 +195,13 @@ func TestATryThatIsRefusedLateLeavesNoDoubt(t *testing.T) {
 		}()
 	}
 	eventually(t, "others are in flight", func() bool { return busy.Bites() == coalesce.AloneLimit })
-	q := queueAt(s, "q")
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	defer held.Heal()
-	givesUp(t, held, func(ctx context.Context) (any, error) { return q.TryJoin(ctx, fairqueue.Exclusive) })
+	givesUp(t, held, func(ctx context.Context) error { return ways["try"].join(ctx, queueAt(s, "q")) })
 	hold(t, newQueue(t, client), fairqueue.Exclusive)
 	held.Heal()
 	busy.Heal()
-	eventually(t, "the name is free", func() bool {
-		ticket := join(t, q, fairqueue.Exclusive)
-		defer leave(t, ticket)
-		return ticket.Key() == nameOf(s, fairqueue.Exclusive, 0)
-	})
+	requireNameFree(t, s, fairqueue.Exclusive)
 	require.Zero(t, revisionOf(t, client, fmt.Sprintf("!/epoch/%x", s.Lease())))
 }
 
@@ -256,72 +214,73 @@ func TestAFirstAttemptThatArrivesAfterTheTicketHasGoneCreatesNothing(t *testing.
 		},
 		"given up by its leave": func(t *testing.T, c *embedtest.Cluster, ticket *fairqueue.Ticket) {
 			fault := c.LoseRequest("Txn", embedtest.When(leaving))
-			givesUp(t, fault, func(ctx context.Context) (any, error) { return nil, ticket.Leave(ctx) })
+			givesUp(t, fault, ticket.Leave)
 			fault.Heal()
 		},
 	} {
 		for _, how := range []string{"join", "try"} {
 			t.Run(how+", "+name, func(t *testing.T) {
-				c, client := begin(t)
-				theirs, link := c.Link(t)
-				s := open(t, theirs)
-				q := queueAt(s, "q")
-				held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-				var ticket *fairqueue.Ticket
-				retried(t, held, reset(link), func(ctx context.Context) (err error) {
-					ticket, err = takes(q)[how](ctx, fairqueue.Exclusive)
-					return err
-				})
-				require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), ticket.Key())
-				giveUp(t, c, ticket)
-				eventuallyEmpty(t, client, "q")
-				awaitNewEpoch(t, client, s)
-				requireNoGhost(t, c, held, client, births(t, client, "q"))
-				require.Empty(t, keysUnder(t, client, "q"))
-				hold(t, q, fairqueue.Exclusive)
+				p := newPostponed(t, ways[how])
+				giveUp(t, p.c, p.ticket)
+				eventuallyEmpty(t, p.client, "q")
+				awaitNewEpoch(t, p.client, p.ticket.Session())
+				requireNoGhost(t, p.c, p.first, p.client, births(t, p.client, "q"))
+				require.Empty(t, keysUnder(t, p.client, "q"))
+				hold(t, queueAt(p.ticket.Session(), "q"), fairqueue.Exclusive)
 			})
 		}
 	}
 }
 
-// The first attempt arrives while the ticket lives, and finds it.
-func TestTheFirstAttemptArrivesWhileTheTicketLives(t *testing.T) {
-	c, client := begin(t)
-	theirs, link := c.Link(t)
-	q := queueAt(open(t, theirs), "q")
-	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-	var ticket *fairqueue.Ticket
-	retried(t, held, reset(link), func(ctx context.Context) (err error) {
-		ticket, err = q.Join(ctx, fairqueue.Exclusive)
-		return err
-	})
-	arrive(t, c, held)
-	require.Equal(t, []string{ticket.Key()}, keysUnder(t, client, "q"))
-	require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
-	leave(t, ticket)
-	require.Empty(t, keysUnder(t, client, "q"))
+// postponed is a ticket that its second attempt has created, while the first is still on its way.
+type postponed struct {
+	c      *embedtest.Cluster
+	client *clientv3.Client
+	first  *embedtest.Fault
+	ticket *fairqueue.Ticket
 }
 
-// As it happens: the bytes arrive when the black hole heals, followed by those
-// that cancel the request. Whichever wins, the queue is free in the end.
+func newPostponed(t *testing.T, w way) *postponed {
+	p := &postponed{}
+	p.c, p.client = begin(t)
+	theirs, link := p.c.Link(t)
+	s := open(t, theirs)
+	p.first = p.c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+	retried(t, p.first, link, func(ctx context.Context) (err error) {
+		p.ticket, err = w.take(queueAt(s, "q"), ctx, w.mode)
+		return err
+	})
+	require.Equal(t, nameOf(s, w.mode, 0), p.ticket.Key())
+	return p
+}
+
+func TestTheFirstAttemptThatArrivesWhileTheTicketLivesFindsIt(t *testing.T) {
+	p := newPostponed(t, ways["join"])
+	arrive(t, p.c, p.first)
+	require.Equal(t, []string{p.ticket.Key()}, keysUnder(t, p.client, "q"))
+	require.Equal(t, p.ticket.Revision(), revisionOf(t, p.client, p.ticket.Key()))
+	leave(t, p.ticket)
+	require.Empty(t, keysUnder(t, p.client, "q"))
+}
+
+// The bytes arrive when the black hole heals, followed by those that cancel the request. Whichever wins, the queue is
+// free in the end.
 func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
 	c, client := begin(t)
 	theirs, link := c.Link(t)
 	s := open(t, theirs)
-	q := queueAt(s, "q")
-	held := hold(t, q, fairqueue.Exclusive)
+	held := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
 	link.Blackhole()
 	var given []<-chan error
 	for range 5 {
-		given = append(given, calling(t, func() (any, error) { return q.Join(within(t, brief), fairqueue.Exclusive) }))
+		given = append(given, background(t, func() error { return ways["join"].join(within(t, brief), queueAt(s, "q")) }))
 	}
 	require.ErrorIs(t, held.Leave(within(t, brief)), context.DeadlineExceeded)
 	for _, err := range given {
 		require.ErrorIs(t, result(t, err), context.DeadlineExceeded)
 	}
 	link.Heal()
-	ticket := join(t, newQueue(t, client), fairqueue.Exclusive)
-	require.NoError(t, ticket.Wait(within(t, patience)))
+	ticket := hold(t, newQueue(t, client), fairqueue.Exclusive)
 	require.NoError(t, s.Err())
 	leave(t, ticket)
 	eventuallyEmpty(t, client, "q")
@@ -329,9 +288,7 @@ func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
 
 // The retry learns that its key is there, and when it looks, the key is not there any more.
 func TestARetryThatFindsItselfRemovedJoinsAnew(t *testing.T) {
-	c, client := begin(t)
-	s := open(t, client)
-	q := queueAt(s, "q")
+	c, client, q := beginQueue(t)
 	lost := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
 	look := c.Hold("Txn", embedtest.Once(), embedtest.When(func(message any) bool {
 		return len(message.(*etcdserverpb.TxnRequest).Compare) == 0
@@ -346,9 +303,7 @@ func TestARetryThatFindsItselfRemovedJoinsAnew(t *testing.T) {
 	require.NoError(t, lost.Wait(within(t, patience)))
 	lost.Heal()
 	require.NoError(t, look.Wait(within(t, patience)))
-	first := keysUnder(t, client, "q")
-	require.Len(t, first, 1)
-	remove(t, client, first[0])
+	remove(t, client, keysUnder(t, client, "q")[0])
 	look.Heal()
 	requireGranted(t, joined)
 	require.Len(t, keysUnder(t, client, "q"), 1)
@@ -361,7 +316,7 @@ func TestAStrangersKeyDoesNotHideATicketThatComesLate(t *testing.T) {
 	name := nameOf(s, fairqueue.Exclusive, 0)
 	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
 	put(t, client, name)
-	retried(t, held, reset(link), func(ctx context.Context) error {
+	retried(t, held, link, func(ctx context.Context) error {
 		_, err := queueAt(s, "q").Join(ctx, fairqueue.Exclusive)
 		if err == nil || !strings.Contains(err.Error(), "another program's key") {
 			return fmt.Errorf("not refused: %w", err)

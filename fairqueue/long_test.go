@@ -202,9 +202,8 @@ func TestWithoutAMarkTheSuccessorLooks(t *testing.T) {
 
 // A session does not ask what it knows: that it has many tickets in the queue.
 func TestAJoinBehindManyOfItsSessionReadsNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	q := queueAt(open(t, c.Client(t), session.WithTTL(never)), "q")
+	c, client := begin(t)
+	q := queueAt(open(t, client, session.WithTTL(never)), "q")
 	reading := spyOnRequests(c, "Txn", func(message any) bool {
 		return creating(message) && len(message.(*etcdserverpb.TxnRequest).Success) > 1
 	})

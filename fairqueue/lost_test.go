@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"testing"
 	"time"
 
@@ -23,83 +22,67 @@ func lost(t *testing.T, ctx context.Context, ticket *fairqueue.Ticket) <-chan er
 }
 
 // The watch tells, with neither a look without a reason nor a renewal.
-func TestLostTellsOfADeletion(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
-		"by a stranger": func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) { remove(t, client, own.Key()) },
-		"and a rebirth": func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) {
+func TestLostAndWantedTellWhatBecomesOfTheTicket(t *testing.T) {
+	type happens = func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket)
+	joins := func(m fairqueue.Mode) happens {
+		return func(t *testing.T, client *clientv3.Client, _ *fairqueue.Ticket) { join(t, newQueue(t, client), m) }
+	}
+	for name, tt := range map[string]struct {
+		happens happens
+		lost    bool // or another ticket has come
+	}{
+		"it is deleted": {func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) { remove(t, client, own.Key()) }, true},
+		"it is born again": {func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) {
 			remove(t, client, own.Key())
 			put(t, client, own.Key())
-		},
-		"with the lease": func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) { revoke(t, client, own.Session()) },
+		}, true},
+		"its lease is revoked": {func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) { revoke(t, client, own.Session()) }, true},
+		"an exclusive one":     {joins(fairqueue.Exclusive), false},
+		"a shared one":         {joins(fairqueue.Shared), false},
+		"one of its session": {func(t *testing.T, _ *clientv3.Client, own *fairqueue.Ticket) {
+			join(t, queueAt(own.Session(), "q"), fairqueue.Exclusive)
+		}, false},
+		"one of another kind": {func(t *testing.T, client *clientv3.Client, _ *fairqueue.Ticket) { put(t, client, "q/694d") }, false},
 	} {
 		for when, before := range map[string]bool{"while it watches": false, "before it watches": true} {
 			t.Run(name+" "+when, func(t *testing.T) {
-				c, client := begin(t)
-				ticket := hold(t, newQueue(t, client), fairqueue.Exclusive)
+				c, client, q := beginQueue(t)
+				own := hold(t, q, fairqueue.Exclusive)
 				watches := spyOnWatches(c)
-				if before {
-					end(t, client, ticket)
+				watch := func() (told []<-chan error) {
+					if tt.lost {
+						told = append(told, lost(t, within(t, patience), own))
+					}
+					return append(told, background(t, func() error { return own.Wanted(within(t, patience)) }))
 				}
-				told := lost(t, within(t, patience), ticket)
+				var told []<-chan error
 				if !before {
-					watches.await(t, 1)
-					requireWaiting(t, told)
-					end(t, client, ticket)
+					told = watch()
+					watches.await(t, len(told))
 				}
-				require.ErrorIs(t, result(t, told), session.ErrLost)
+				for _, of := range told {
+					requireWaiting(t, of)
+				}
+				tt.happens(t, client, own)
+				if before {
+					told = watch()
+				}
+				for _, of := range told {
+					if err := result(t, of); tt.lost {
+						require.ErrorIs(t, err, session.ErrLost)
+					} else {
+						require.NoError(t, err)
+					}
+				}
 			})
 		}
-	}
-}
-
-func TestLostFindsADeletionThatTheWatchMissed(t *testing.T) {
-	c, client := begin(t)
-	ticket := hold(t, fairqueue.New(open(t, client), "q", fairqueue.Options{Recheck: 100 * time.Millisecond}), fairqueue.Exclusive)
-	watches := spyOnWatches(c)
-	told := lost(t, within(t, patience), ticket)
-	watches.await(t, 3) // it has looked twice
-	requireWaiting(t, told)
-	c.SwallowWatchEvents()
-	remove(t, client, ticket.Key())
-	require.ErrorIs(t, result(t, told), session.ErrLost)
-}
-
-// There is no false alarm, and a loss afterwards is noticed.
-func TestLostIsNotDisturbedByWhatIsNoLoss(t *testing.T) {
-	all := maps.Clone(troubles)
-	all["compaction of what the watch resumes at"] = trouble{1, func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link, _ *spy) func() {
-		link.Cut()
-		compact(t, c)
-		link.Heal()
-		return ended
-	}}
-	for name, tt := range all {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t, embedtest.WithSize(tt.size))
-			theirs, link := c.Link(t)
-			client := c.Client(t)
-			ticket := hold(t, fairqueue.New(open(t, theirs), "q", fairqueue.Options{Recheck: 50 * time.Millisecond}), fairqueue.Exclusive)
-			watches := spyOnWatches(c)
-			told := lost(t, within(t, patience), ticket)
-			watches.await(t, 1)
-			over := tt.begin(t, c, link, watches)
-			elsewhere(t, c)
-			over()
-			watches.await(t, watches.seen()+3) // it has looked, and watches again
-			requireWaiting(t, told)
-			require.Equal(t, ticket.Revision(), revisionOf(t, client, ticket.Key()))
-			remove(t, client, ticket.Key())
-			require.ErrorIs(t, result(t, told), session.ErrLost)
-		})
 	}
 }
 
 // Whether the key is there is answered by a member that is behind, so far that it has
 // not heard of it.
 func TestAnAnswerOlderThanTheTicketIsNoLoss(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t, embedtest.WithSize(3))
+	c, client := begin(t, embedtest.WithSize(3))
 	client, good := c.Client(t), c.Members()[0].Client(t)
 	q := newQueue(t, client)
 	answerFromBehind := leaveBehind(t, c)
@@ -123,15 +106,14 @@ func TestAnAnswerOlderThanTheTicketIsNoLoss(t *testing.T) {
 }
 
 func TestLostEndsWithItsContextOrSession(t *testing.T) {
-	_, client := begin(t)
-	s := open(t, client)
-	ticket := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
+	_, _, q := beginQueue(t)
+	ticket := hold(t, q, fairqueue.Exclusive)
 	ctx, cancel := context.WithCancel(within(t, patience))
 	first, second := lost(t, ctx, ticket), lost(t, within(t, patience), ticket)
 	cancel()
 	require.ErrorIs(t, result(t, first), context.Canceled)
 	requireWaiting(t, second)
-	require.NoError(t, s.Close(within(t, patience)))
+	require.NoError(t, ticket.Session().Close(within(t, patience)))
 	require.ErrorIs(t, result(t, second), session.ErrClosed)
 }
 
@@ -152,50 +134,6 @@ func TestLostReportsThatItMayNotLook(t *testing.T) {
 	watches.await(t, 2)
 	c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
 	require.ErrorIs(t, result(t, again), rpctypes.ErrPermissionDenied)
-}
-
-func TestWantedTellsOfOtherTicketsAndOfTheLoss(t *testing.T) {
-	for name, tt := range map[string]struct {
-		happens func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket)
-		want    error
-	}{
-		"exclusive": {func(t *testing.T, client *clientv3.Client, _ *fairqueue.Ticket) {
-			join(t, newQueue(t, client), fairqueue.Exclusive)
-		}, nil},
-		"shared": {func(t *testing.T, client *clientv3.Client, _ *fairqueue.Ticket) {
-			join(t, newQueue(t, client), fairqueue.Shared)
-		}, nil},
-		"of the same session": {func(t *testing.T, _ *clientv3.Client, own *fairqueue.Ticket) {
-			join(t, queueAt(own.Session(), "q"), fairqueue.Exclusive)
-		}, nil},
-		"of another kind": {func(t *testing.T, client *clientv3.Client, _ *fairqueue.Ticket) {
-			put(t, client, "q/694d")
-		}, nil},
-		"the key is gone": {func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) {
-			remove(t, client, own.Key())
-		}, fairqueue.ErrGone},
-		"the lease is gone": {func(t *testing.T, client *clientv3.Client, own *fairqueue.Ticket) {
-			revoke(t, client, own.Session())
-		}, session.ErrLost},
-	} {
-		for when, before := range map[string]bool{"while it watches": false, "before it watches": true} {
-			t.Run(name+" "+when, func(t *testing.T) {
-				c, client := begin(t)
-				own := hold(t, newQueue(t, client), fairqueue.Exclusive)
-				watches := spyOnWatches(c)
-				if before {
-					tt.happens(t, client, own)
-				}
-				told := background(t, func() error { return own.Wanted(within(t, patience)) })
-				if !before {
-					watches.await(t, 1)
-					requireWaiting(t, told)
-					tt.happens(t, client, own)
-				}
-				require.ErrorIs(t, result(t, told), tt.want)
-			})
-		}
-	}
 }
 
 func TestWantedIsNotDisturbedByWhatNobodyWants(t *testing.T) {
@@ -263,24 +201,19 @@ func TestAheadReadsTheValueOfTheOwnerOnly(t *testing.T) {
 
 // The owner may leave between the two reads.
 func TestAheadTellsOfOneMoment(t *testing.T) {
-	c, client := begin(t)
-	owner := hold(t, newQueue(t, client), fairqueue.Exclusive)
-	last := join(t, newQueue(t, client), fairqueue.Exclusive)
+	c, _, q := beginQueue(t)
+	owner, last := hold(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
 	read := c.Hold("Range", embedtest.Once(), embedtest.When(func(message any) bool {
 		r, ok := message.(*etcdserverpb.RangeRequest)
 		return ok && string(r.Key) == owner.Key()
 	}))
-	asked := background(t, func() error {
+	require.NoError(t, during(t, read, func() error {
 		e, ahead, ok := last.Ahead(within(t, patience))
 		if !ok || ahead != 1 || e.Key != owner.Key() {
 			return fmt.Errorf("%q, %d, %v", e.Key, ahead, ok)
 		}
 		return nil
-	})
-	require.NoError(t, read.Wait(within(t, patience)))
-	leave(t, owner)
-	read.Heal()
-	require.NoError(t, result(t, asked))
+	}, func() { leave(t, owner) }))
 	_, _, ok := last.Ahead(within(t, patience))
 	require.False(t, ok, "free by now")
 }
@@ -291,16 +224,12 @@ func TestAheadDoesNotTellWhatItCannot(t *testing.T) {
 	hold(t, q, fairqueue.Exclusive)
 	ticket := join(t, q, fairqueue.Exclusive)
 	fault := c.LoseRequest("Range")
-	ctx, cancel := context.WithCancel(within(t, patience))
-	asked := background(t, func() error {
+	givesUp(t, fault, func(ctx context.Context) error {
 		if _, _, ok := ticket.Ahead(ctx); ok {
 			return errors.New("out of nothing")
 		}
-		return nil
+		return ctx.Err()
 	})
-	require.NoError(t, fault.Wait(within(t, patience)))
-	cancel()
-	require.NoError(t, result(t, asked))
 	fault.Heal()
 	for i := range 9 {
 		putMany(t, client, "q/"+string(rune('a'+i))) // of other queues, but they are read

@@ -1,16 +1,15 @@
 package fairqueue_test
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -31,6 +30,18 @@ func holdPermits(t testing.TB, q *fairqueue.Queue, weight, size int64) *fairqueu
 	require.True(t, ticket.Granted())
 	require.NoError(t, ticket.Wait(within(t, patience)))
 	return ticket
+}
+
+func tryPermits(t testing.TB, q *fairqueue.Queue, weight, size int64) *fairqueue.Ticket {
+	t.Helper()
+	ticket, err := q.TryPermits(within(t, patience), weight, size)
+	require.NoError(t, err)
+	return ticket
+}
+
+func requireNoPermits(t testing.TB, q *fairqueue.Queue, weight, size int64) {
+	t.Helper()
+	require.ErrorIs(t, errorOf(q.TryPermits(within(t, patience), weight, size)), fairqueue.ErrBusy)
 }
 
 // storeRevision rises with every write.
@@ -55,20 +66,15 @@ func ticketsUnder(t testing.TB, client *clientv3.Client, prefix string) []string
 
 // Light requests behind it neither starve it nor are granted before it.
 func TestAHeavyRequestIsServedInItsTurn(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	q := queueAt(open(t, c.Client(t)), "q")
+	c, _, q := beginQueue(t)
 	watches := spyOnWatches(c)
 	first, second := holdPermits(t, q, 1, 3), holdPermits(t, q, 1, 3)
 	heavy := joinPermits(t, q, 3, 3)
-	heavyWaits := wait(t, within(t, patience), heavy)
-	watches.await(t, 1)
+	heavyWaits := standing(t, c, heavy)
 	light := joinPermits(t, q, 1, 3)
 	require.False(t, light.Granted(), "although there is a permit left")
-	lightWaits := wait(t, within(t, patience), light)
-	watches.await(t, 2)
-	_, err := q.TryPermits(within(t, patience), 1, 3)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	lightWaits := standing(t, c, light)
+	requireNoPermits(t, q, 1, 3)
 
 	leave(t, first)
 	watches.await(t, 3) // the heavy one has looked
@@ -84,15 +90,12 @@ func TestAHeavyRequestIsServedInItsTurn(t *testing.T) {
 
 // One that returns much lets in several, each of which is told by the one before it.
 func TestSeveralAreServedByOneReturn(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	q := queueAt(open(t, c.Client(t)), "q")
+	c, _, q := beginQueue(t)
 	watches := spyOnWatches(c)
 	heavy := holdPermits(t, q, 5, 5)
 	var waiting []<-chan error
-	for i, weight := range []int64{1, 2, 1, 2} {
-		waiting = append(waiting, wait(t, within(t, patience), joinPermits(t, q, weight, 5)))
-		watches.await(t, i+1)
+	for _, weight := range []int64{1, 2, 1, 2} {
+		waiting = append(waiting, standing(t, c, joinPermits(t, q, weight, 5)))
 	}
 	leave(t, heavy)
 	for _, w := range waiting[:3] {
@@ -105,20 +108,15 @@ func TestSeveralAreServedByOneReturn(t *testing.T) {
 // A ticket of another kind at the same prefix takes all there is.
 func TestPermitsAndOtherTicketsExcludeEachOther(t *testing.T) {
 	c, client, q := beginQueue(t)
-	watches := spyOnWatches(c)
-	permits := holdPermits(t, q, 1, 9)
+	holdPermits(t, q, 1, 9)
 	put(t, client, "q/694d")
-	waiting := wait(t, within(t, patience), joinPermits(t, q, 1, 9))
-	watches.await(t, 1)
-	_, err := q.TryPermits(within(t, patience), 1, 9)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
-	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
-		requireBusy(t, q, mode)
-	}
+	waiting := standing(t, c, joinPermits(t, q, 1, 9))
+	requireNoPermits(t, q, 1, 9)
+	requireBusy(t, q, fairqueue.Exclusive)
+	requireBusy(t, q, fairqueue.Shared)
 	requireWaiting(t, waiting)
 	remove(t, client, "q/694d")
 	requireGranted(t, waiting)
-	leave(t, permits)
 }
 
 // There are never more permits than the size, whatever callers ask for, and no waiter is left behind. The
@@ -126,19 +124,9 @@ func TestPermitsAndOtherTicketsExcludeEachOther(t *testing.T) {
 func TestPermitsNeverExceedTheSize(t *testing.T) {
 	_, client := begin(t)
 	const size, sessions, goroutines, rounds = 7, 3, 30, 3
-	var mu sync.Mutex
-	var taken, served int64
-	count := func(n int64) {
-		mu.Lock()
-		defer mu.Unlock()
-		if taken += n; taken > size {
-			t.Errorf("%d of %d taken", taken, size)
-		}
-		served += max(n, 0) / max(n, 1)
-	}
+	var taken atomic.Int64
 	visit := func(q *fairqueue.Queue, weight int64) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
-		defer cancel()
+		ctx := within(t, 3*patience)
 		ticket, err := q.JoinPermits(ctx, weight, size)
 		if err != nil {
 			return err
@@ -146,29 +134,30 @@ func TestPermitsNeverExceedTheSize(t *testing.T) {
 		if err := ticket.Wait(ctx); err != nil {
 			return err
 		}
-		count(weight)
-		count(-weight)
+		if n := taken.Add(weight); n > size {
+			return fmt.Errorf("%d of %d taken", n, size)
+		}
+		taken.Add(-weight)
 		return ticket.Leave(ctx)
 	}
 	blocker := holdPermits(t, newQueue(t, client), size, size)
-	var all sync.WaitGroup
+	var visits []<-chan error
 	for range sessions {
 		q := newQueue(t, client)
 		for range goroutines {
-			all.Go(func() {
+			visits = append(visits, background(t, func() (err error) {
 				for range rounds {
-					if err := visit(q, rand.Int64N(size)+1); err != nil {
-						t.Error(err)
-						return
-					}
+					err = cmp.Or(err, visit(q, rand.Int64N(size)+1))
 				}
-			})
+				return err
+			}))
 		}
 	}
 	eventually(t, "a long queue", func() bool { return len(ticketsUnder(t, client, "q")) > 64 })
 	leave(t, blocker)
-	all.Wait()
-	require.EqualValues(t, sessions*goroutines*rounds, served)
+	for _, visited := range visits {
+		require.NoError(t, result(t, visited))
+	}
 	require.Empty(t, ticketsUnder(t, client, "q"))
 }
 
@@ -222,33 +211,21 @@ func TestTheSizeOfAQueueThatNobodyUsesCanBeForgotten(t *testing.T) {
 func TestAnotherSizeIsNoticedAfterALostReply(t *testing.T) {
 	c, client, q := beginQueue(t)
 	leave(t, holdPermits(t, q, 1, 3))
-	theirs, link := c.Link(t)
-	other := queueAt(open(t, theirs), "q")
-	retried(t, c.LoseReply("Txn", embedtest.Once()), reset(link), func(ctx context.Context) error {
-		_, err := other.JoinPermits(ctx, 1, 2)
-		requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 3})
-		return nil
-	})
+	err := during(t, c.LoseReply("Txn", embedtest.Once()), func() error { return errorOf(q.JoinPermits(within(t, patience), 1, 2)) }, nothing)
+	requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 3})
 	eventually(t, "no ticket is left", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
 }
 
 // As the cost table says.
 func TestManyPlacesCostAReadOrTwoMore(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	s := open(t, c.Client(t))
-	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
-		places := make([]fairqueue.Place, 127)
-		for i := range places {
-			places[i] = fairqueue.Place{Queue: queueAt(s, fmt.Sprint(mode, i)), Mode: mode}
-		}
-		requests := spyOnRequests(c, "Txn", func(message any) bool { _, is := message.(*etcdserverpb.TxnRequest); return is })
-		g, err := fairqueue.JoinN(within(t, patience), s, len(places), places...)
-		require.NoError(t, err)
+	c, client := begin(t)
+	s := open(t, client)
+	for mode, most := range map[fairqueue.Mode]int64{fairqueue.Exclusive: 2, fairqueue.Shared: 5} {
+		before := c.Calls("Txn")
+		g := joinAll(t, s, placesWith(s, 127, fairqueue.Options{}, mode)...)
 		require.True(t, g.Granted())
 		require.NoError(t, g.Wait(within(t, patience)))
-		most := map[fairqueue.Mode]int{fairqueue.Exclusive: 2, fairqueue.Shared: 5}[mode]
-		require.LessOrEqual(t, requests.seen(), most, "%v", mode)
+		require.LessOrEqual(t, c.Calls("Txn")-before, most, "%v", mode)
 		leave(t, g)
 	}
 }

@@ -23,8 +23,7 @@ func TestATryForPermitsThatIsGrantedIsOneWrite(t *testing.T) {
 	_, client, q := beginQueue(t)
 	holdPermits(t, q, 2, 3)
 	before := storeRevision(t, client)
-	ticket, err := q.TryPermits(within(t, patience), 1, 3)
-	require.NoError(t, err)
+	ticket := tryPermits(t, q, 1, 3)
 	require.True(t, ticket.Granted())
 	require.NoError(t, ticket.Wait(within(t, patience)))
 	require.Equal(t, before+1, storeRevision(t, client), "one entry, and no word to anybody")
@@ -38,7 +37,7 @@ func TestTriesThatComeTogetherAllSucceedIfThereIsRoom(t *testing.T) {
 	var tries []<-chan error
 	for range n {
 		q := newQueue(t, client)
-		tries = append(tries, calling(t, func() (any, error) { return q.TryPermits(within(t, patience), 1, n) }))
+		tries = append(tries, background(t, func() error { return errorOf(q.TryPermits(within(t, patience), 1, n)) }))
 	}
 	eventually(t, "all have found room", func() bool { return fault.Bites() == n })
 	fault.Heal()
@@ -46,19 +45,18 @@ func TestTriesThatComeTogetherAllSucceedIfThereIsRoom(t *testing.T) {
 		require.NoError(t, result(t, try))
 	}
 	require.Len(t, ticketsUnder(t, client, "q"), n)
-	_, err := newQueue(t, client).TryPermits(within(t, patience), 1, n)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	requireNoPermits(t, newQueue(t, client), 1, n)
 }
 
 // Somebody takes the last ones between the read and the write.
 func TestATryForPermitsThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 	c, client, q := beginQueue(t)
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creatingPermits))
-	tried := calling(t, func() (any, error) { return q.TryPermits(within(t, patience), 1, 2) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	other := holdPermits(t, newQueue(t, client), 2, 2)
-	fault.Heal()
-	require.ErrorIs(t, result(t, tried), fairqueue.ErrBusy)
+	var other *fairqueue.Ticket
+	tried := during(t, fault, func() error { return errorOf(q.TryPermits(within(t, patience), 1, 2)) }, func() {
+		other = holdPermits(t, newQueue(t, client), 2, 2)
+	})
+	require.ErrorIs(t, tried, fairqueue.ErrBusy)
 	require.Equal(t, []string{other.Key()}, ticketsUnder(t, client, "q"))
 }
 
@@ -71,14 +69,12 @@ func TestATryForPermitsWhoseReplyIsLostDoesNotWait(t *testing.T) {
 			other := holdPermits(t, theirs, 1, 3)
 			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creatingPermits))
 			var ticket *fairqueue.Ticket
-			tried := background(t, func() (err error) {
-				ticket, err = newQueue(t, client).TryPermits(within(t, patience), 2, 3)
+			mine := newQueue(t, client)
+			tried := during(t, fault, func() (err error) {
+				ticket, err = mine.TryPermits(within(t, patience), 2, 3)
 				return err
-			})
-			require.NoError(t, fault.Wait(within(t, patience)))
-			resize(t, theirs, size)
-			fault.Heal()
-			require.ErrorIs(t, result(t, tried), wantErr)
+			}, func() { resize(t, theirs, size) })
+			require.ErrorIs(t, tried, wantErr)
 			if wantErr != nil {
 				require.Equal(t, []string{other.Key()}, ticketsUnder(t, client, "q"))
 				return
@@ -93,42 +89,30 @@ func TestATryForPermitsWhoseReplyIsLostDoesNotWait(t *testing.T) {
 func TestAJoinForPermitsThatGivesUpLeavesNothing(t *testing.T) {
 	c, client, q := beginQueue(t)
 	fault := c.LoseReply("Txn", embedtest.When(creatingPermits))
-	ctx, cancel := context.WithCancel(within(t, patience))
-	joined := calling(t, func() (any, error) { return q.JoinPermits(ctx, 1, 1) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	cancel()
-	require.ErrorIs(t, result(t, joined), context.Canceled)
+	givesUp(t, fault, func(ctx context.Context) error { return errorOf(q.JoinPermits(ctx, 1, 1)) })
 	fault.Heal()
 	eventually(t, "the queue is empty", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
 }
 
 func TestACancelledWaitForPermitsLeavesNothingAndLetsOthersIn(t *testing.T) {
 	c, client, q := beginQueue(t)
-	watches := spyOnWatches(c)
-	holder := holdPermits(t, q, 1, 2)
+	holdPermits(t, q, 1, 2)
 	ctx, cancel := context.WithCancel(within(t, patience))
 	heavy := joinPermits(t, q, 2, 2)
-	heavyWaits := wait(t, ctx, heavy)
-	watches.await(t, 1)
-	light := wait(t, within(t, patience), joinPermits(t, q, 1, 2))
-	watches.await(t, 2)
+	heavyWaits := standingUntil(t, ctx, c, heavy)
+	light := standing(t, c, joinPermits(t, q, 1, 2))
 	requireWaiting(t, light)
 	cancel()
 	require.ErrorIs(t, result(t, heavyWaits), context.Canceled)
 	requireGranted(t, light)
 	require.Zero(t, revisionOf(t, client, heavy.Key()))
-	leave(t, holder)
 }
 
 func TestASwallowedReturnOfPermitsIsFoundByTheNextLook(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	q := fairqueue.New(open(t, c.Client(t)), "q", fairqueue.Options{Recheck: 50 * time.Millisecond})
-	watches := spyOnWatches(c)
+	c, client := begin(t)
+	q := fairqueue.New(open(t, client), "q", fairqueue.Options{Recheck: 50 * time.Millisecond})
 	holder := holdPermits(t, q, 2, 2)
-	first := wait(t, within(t, patience), joinPermits(t, q, 1, 2))
-	second := wait(t, within(t, patience), joinPermits(t, q, 1, 2))
-	watches.await(t, 2)
+	first, second := standing(t, c, joinPermits(t, q, 1, 2)), standing(t, c, joinPermits(t, q, 1, 2))
 	c.SwallowWatchEvents()
 	leave(t, holder)
 	requireGranted(t, first)

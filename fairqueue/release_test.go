@@ -67,11 +67,10 @@ func TestALeaseThatATicketMayHaveMovedToIsLeftAlone(t *testing.T) {
 	holder := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
 	c.Refuse("Txn", rpctypes.ErrGRPCPermissionDenied, embedtest.Once(), embedtest.When(creating)) // the second attempt
-	release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), never) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	eventually(t, "it has moved", func() bool { return leaseOf(t, client, holder.Key()) != s.Lease() })
-	fault.Heal()
-	require.ErrorIs(t, result(t, release), rpctypes.ErrPermissionDenied)
+	released := during(t, fault, func() error { return holder.ReleaseAfter(within(t, patience), never) }, func() {
+		eventually(t, "it has moved", func() bool { return leaseOf(t, client, holder.Key()) != s.Lease() })
+	})
+	require.ErrorIs(t, released, rpctypes.ErrPermissionDenied)
 	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()))
 	require.Len(t, leases(t, client), 2)
 }
@@ -81,56 +80,52 @@ func TestALostReplyOfALaterReleaseIsHarmless(t *testing.T) {
 	c, client, q := beginQueue(t)
 	holder := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once())
-	release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), time.Hour) })
-	require.NoError(t, healed(t, fault, release))
+	require.NoError(t, during(t, fault, func() error { return holder.ReleaseAfter(within(t, patience), time.Hour) }, nothing))
 	require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()))
 	require.NotEqual(t, holder.Session().Lease(), entriesOf(t, q)[0].Lease)
 }
 
-// Their lease has run out when the attempt that binds them to it arrives.
+// The lease has run out when the attempt that binds the ticket to it arrives.
 func TestALateReleaseDoesNotCostTheSession(t *testing.T) {
-	t.Parallel()
-	for _, d := range []time.Duration{1, never} {
-		c := embedtest.Start(t)
-		client := c.Client(t)
-		s := open(t, client)
-		holder := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
-		fault := c.LoseRequest("Txn", embedtest.Once(), embedtest.When(creating))
-		release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), d) })
-		require.NoError(t, fault.Wait(within(t, patience)))
-		revokeOthers(t, client, s)
-		fault.Heal()
-		require.NoError(t, result(t, release))
-		require.NoError(t, s.Err())
-		if d == never {
-			require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()), "until its time is over")
-		} else {
-			eventuallyEmpty(t, client, "q")
-		}
+	for name, d := range map[string]time.Duration{"in time": 1, "too early": never} {
+		t.Run(name, func(t *testing.T) {
+			c, client := begin(t)
+			s := open(t, client)
+			holder := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
+			fault := c.LoseRequest("Txn", embedtest.Once(), embedtest.When(creating))
+			require.NoError(t, during(t, fault, func() error { return holder.ReleaseAfter(within(t, patience), d) }, func() {
+				revokeOthers(t, client, s)
+			}))
+			require.NoError(t, s.Err())
+			if d == never {
+				require.Equal(t, holder.Revision(), revisionOf(t, client, holder.Key()), "until its time is over")
+			} else {
+				eventuallyEmpty(t, client, "q")
+			}
+		})
 	}
 }
 
 // The first attempt was applied, so the ticket has gone when it was to go.
 func TestATicketThatWasReleasedInTimeIsNotLost(t *testing.T) {
-	t.Parallel()
 	for name, d := range map[string]time.Duration{"in time": 1, "too early": never} {
-		c := embedtest.Start(t)
-		client := c.Client(t)
-		s := open(t, client)
-		holder := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
-		fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
-		release := background(t, func() error { return holder.ReleaseAfter(within(t, patience), d) })
-		require.NoError(t, fault.Wait(within(t, patience)))
-		eventually(t, "it has been applied", func() bool { return leaseOf(t, client, holder.Key()) != s.Lease() })
-		revokeOthers(t, client, s)
-		require.Zero(t, revisionOf(t, client, holder.Key()))
-		fault.Heal()
-		err := result(t, release)
-		require.Equal(t, d == never, err != nil, name)
-		if err != nil {
-			require.ErrorIs(t, err, fairqueue.ErrGone)
-		}
-		require.NoError(t, s.Err())
+		t.Run(name, func(t *testing.T) {
+			c, client := begin(t)
+			s := open(t, client)
+			holder := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
+			fault := c.LoseReply("Txn", embedtest.Once(), embedtest.When(creating))
+			err := during(t, fault, func() error { return holder.ReleaseAfter(within(t, patience), d) }, func() {
+				eventually(t, "it has been applied", func() bool { return leaseOf(t, client, holder.Key()) != s.Lease() })
+				revokeOthers(t, client, s)
+				require.Zero(t, revisionOf(t, client, holder.Key()))
+			})
+			if d == never {
+				require.ErrorIs(t, err, fairqueue.ErrGone)
+			} else {
+				require.NoError(t, err)
+			}
+			require.NoError(t, s.Err())
+		})
 	}
 }
 

@@ -14,14 +14,12 @@ import (
 func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
 	c, client, q := beginQueue(t)
 	other := newQueue(t, client)
-	watches := spyOnWatches(c)
 	owner := hold(t, q, fairqueue.Exclusive)
 	var line []*fairqueue.Ticket
 	var waiting []<-chan error
 	for i, mode := range []fairqueue.Mode{fairqueue.Shared, fairqueue.Shared, fairqueue.Exclusive, fairqueue.Shared} {
 		line = append(line, join(t, other, mode))
-		waiting = append(waiting, wait(t, within(t, patience), line[i]))
-		watches.await(t, i+1)
+		waiting = append(waiting, standing(t, c, line[i]))
 	}
 	revision := owner.Revision()
 	require.NoError(t, owner.Share(within(t, patience)))
@@ -29,19 +27,17 @@ func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
 	requireGranted(t, waiting[1])
 	requireWaiting(t, waiting[2])
 	requireWaiting(t, waiting[3])
-	_, err := q.TryJoin(within(t, patience), fairqueue.Shared)
-	require.ErrorIs(t, err, fairqueue.ErrBusy, "it would overtake the writer")
+	requireBusy(t, q, fairqueue.Shared) // it would overtake the writer
 
 	// Its place, its token and its owner stay.
 	require.Equal(t, revision, revisionOf(t, client, owner.Key()))
-	entries, _, err := q.Entries(within(t, patience))
-	require.NoError(t, err)
-	require.Equal(t, revision, entries[0].Revision)
-	require.Equal(t, fairqueue.Exclusive, entries[0].Mode)
-	require.Equal(t, "shared", entries[0].Owner.Mark)
-	require.NotZero(t, entries[0].Owner.PID)
-	require.NotZero(t, entries[0].Owner.Since)
-	require.Equal(t, owner.Session().Lease(), entries[0].Lease)
+	first := entriesOf(t, q)[0]
+	require.Equal(t, revision, first.Revision)
+	require.Equal(t, fairqueue.Exclusive, first.Mode)
+	require.Equal(t, "shared", first.Owner.Mark)
+	require.NotZero(t, first.Owner.PID)
+	require.NotZero(t, first.Owner.Since)
+	require.Equal(t, owner.Session().Lease(), first.Lease)
 
 	leave(t, line[0])
 	leave(t, owner)
@@ -65,8 +61,7 @@ func TestReadersThatComeLaterShareAtOnce(t *testing.T) {
 	late := join(t, q, fairqueue.Shared)
 	require.True(t, late.Granted())
 	before := storeRevision(t, client)
-	tried, err := q.TryJoin(within(t, patience), fairqueue.Shared)
-	require.NoError(t, err)
+	tried := try(t, q, fairqueue.Shared)
 	require.NoError(t, tried.Wait(within(t, patience)))
 	require.Equal(t, before+1, storeRevision(t, client))
 	requireBusy(t, q, fairqueue.Exclusive)
@@ -74,13 +69,8 @@ func TestReadersThatComeLaterShareAtOnce(t *testing.T) {
 
 	// One more than a join brings back, so the readers have to look for the mark.
 	putMany(t, client, "q/a")
-	long := join(t, q, fairqueue.Shared)
-	require.NoError(t, long.Wait(within(t, patience)))
-	tried, err = q.TryJoin(within(t, patience), fairqueue.Shared)
-	require.NoError(t, err)
-	for _, ticket := range []*fairqueue.Ticket{tried, long, late, early, owner} {
-		leave(t, ticket)
-	}
+	hold(t, q, fairqueue.Shared)
+	try(t, q, fairqueue.Shared)
 }
 
 // A writer comes in between the read and the write of a try.
@@ -89,11 +79,11 @@ func TestATryToShareThatIsOvertakenByAWriterIsBusy(t *testing.T) {
 	owner := hold(t, q, fairqueue.Exclusive)
 	require.NoError(t, owner.Share(within(t, patience)))
 	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-	tried := calling(t, func() (any, error) { return q.TryJoin(within(t, patience), fairqueue.Shared) })
-	require.NoError(t, fault.Wait(within(t, patience)))
-	writer := join(t, newQueue(t, client), fairqueue.Exclusive)
-	fault.Heal()
-	require.ErrorIs(t, result(t, tried), fairqueue.ErrBusy)
+	var writer *fairqueue.Ticket
+	tried := during(t, fault, func() error { return ways["try to share"].join(within(t, patience), q) }, func() {
+		writer = join(t, newQueue(t, client), fairqueue.Exclusive)
+	})
+	require.ErrorIs(t, tried, fairqueue.ErrBusy)
 	require.ElementsMatch(t, []string{owner.Key(), writer.Key()}, keysUnder(t, client, "q"))
 }
 
@@ -101,8 +91,7 @@ func TestALostReplyOfShareIsHarmless(t *testing.T) {
 	c, client, q := beginQueue(t)
 	owner := hold(t, q, fairqueue.Exclusive)
 	fault := c.LoseReply("Txn", embedtest.Once())
-	shared := background(t, func() error { return owner.Share(within(t, patience)) })
-	require.NoError(t, healed(t, fault, shared))
+	require.NoError(t, during(t, fault, func() error { return owner.Share(within(t, patience)) }, nothing))
 	require.Equal(t, owner.Revision(), revisionOf(t, client, owner.Key()))
 	require.True(t, join(t, q, fairqueue.Shared).Granted())
 }
@@ -113,16 +102,13 @@ func TestSharingWhatIsLostIsAnError(t *testing.T) {
 	remove(t, client, owner.Key())
 	put(t, client, owner.Key()) // of somebody else, and not to be touched
 	require.ErrorIs(t, owner.Share(within(t, patience)), fairqueue.ErrGone)
-	entries, _, err := q.Entries(within(t, patience))
-	require.NoError(t, err)
-	require.Empty(t, entries[0].Value)
+	require.Empty(t, entriesOf(t, q)[0].Value)
 	remove(t, client, owner.Key())
 
 	s := open(t, client)
 	owner = hold(t, queueAt(s, "q"), fairqueue.Exclusive)
 	revoke(t, client, s)
-	err = owner.Share(within(t, patience))
-	require.ErrorIs(t, err, session.ErrLost)
+	require.ErrorIs(t, owner.Share(within(t, patience)), session.ErrLost)
 	require.Empty(t, keysUnder(t, client, "q"))
 	require.Panics(t, func() { _ = hold(t, q, fairqueue.Shared).Share(within(t, patience)) })
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
@@ -28,20 +27,23 @@ func requireSizeError(t testing.TB, err error, want fairqueue.SizeError) {
 	require.ErrorContains(t, err, fmt.Sprint(want.Agreed))
 }
 
+// requireSizeErrors requires it of a join and of a try.
+func requireSizeErrors(t testing.TB, q *fairqueue.Queue, weight, size int64, want fairqueue.SizeError) {
+	t.Helper()
+	requireSizeError(t, errorOf(q.JoinPermits(within(t, patience), weight, size)), want)
+	requireSizeError(t, errorOf(q.TryPermits(within(t, patience), weight, size)), want)
+}
+
 func TestTheFirstToComeSetsTheSize(t *testing.T) {
 	_, client, q := beginQueue(t)
 	leave(t, holdPermits(t, q, 1, 3)) // the size stays when everybody has gone
-	for _, take := range []func(context.Context, int64, int64) (*fairqueue.Ticket, error){q.JoinPermits, q.TryPermits} {
-		_, err := take(within(t, patience), 1, 2)
-		requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 3})
-		require.Empty(t, ticketsUnder(t, client, "q"))
-		before := storeRevision(t, client)
-		for _, weight := range []int64{4, math.MaxInt64} {
-			_, err = take(within(t, patience), weight, 3)
-			requireSizeError(t, err, fairqueue.SizeError{Asked: weight, Agreed: 3, Weight: true})
-		}
-		require.Equal(t, before, storeRevision(t, client), "what never fits writes nothing")
+	before := storeRevision(t, client)
+	for _, weight := range []int64{4, math.MaxInt64} {
+		requireSizeErrors(t, q, weight, 3, fairqueue.SizeError{Asked: weight, Agreed: 3, Weight: true})
 	}
+	require.Equal(t, before, storeRevision(t, client), "what never fits writes nothing")
+	requireSizeErrors(t, q, 1, 2, fairqueue.SizeError{Asked: 2, Agreed: 3})
+	require.Empty(t, ticketsUnder(t, client, "q"))
 	leave(t, holdPermits(t, q, 3, 3))
 	resize(t, q, 4)
 	leave(t, holdPermits(t, q, 4, 3))
@@ -62,17 +64,14 @@ func TestReplacedSizesAreAcceptedAndOthersAreNot(t *testing.T) {
 		leave(t, holdPermits(t, q, 1, size))
 	}
 	for _, size := range []int64{3, 106, 140} { // too long ago, or never
-		_, err := q.JoinPermits(within(t, patience), 1, size)
-		requireSizeError(t, err, fairqueue.SizeError{Asked: size, Agreed: 139})
+		requireSizeErrors(t, q, 1, size, fairqueue.SizeError{Asked: size, Agreed: 139})
 	}
 	// What counts is the new one.
 	resize(t, q, 1)
-	_, err := q.JoinPermits(within(t, patience), 2, 139)
-	requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 1, Weight: true})
+	requireSizeErrors(t, q, 2, 139, fairqueue.SizeError{Asked: 2, Agreed: 1, Weight: true})
 	eventually(t, "no ticket is left", func() bool { return len(ticketsUnder(t, client, "q")) == 0 })
 	holdPermits(t, q, 1, 139)
-	_, err = q.TryPermits(within(t, patience), 1, 139)
-	require.ErrorIs(t, err, fairqueue.ErrBusy)
+	requireNoPermits(t, q, 1, 139)
 }
 
 func TestAGreaterSizeLetsWaitersInAtOnceAndInOrder(t *testing.T) {
@@ -80,9 +79,8 @@ func TestAGreaterSizeLetsWaitersInAtOnceAndInOrder(t *testing.T) {
 	watches := spyOnWatches(c)
 	holdPermits(t, q, 2, 2)
 	var waiting []<-chan error
-	for i, weight := range []int64{2, 1, 2, 1} {
-		waiting = append(waiting, wait(t, within(t, patience), joinPermits(t, q, weight, 2)))
-		watches.await(t, i+1)
+	for _, weight := range []int64{2, 1, 2, 1} {
+		waiting = append(waiting, standing(t, c, joinPermits(t, q, weight, 2)))
 	}
 	resize(t, q, 3)
 	watches.await(t, 5) // the first has looked: not enough for it
@@ -116,8 +114,7 @@ func TestASmallerSizeTakesNothingAwayAndGrantsNothingUntilItFits(t *testing.T) {
 		looks.await(t, looks.seen()+5) // of two waiters
 		requireWaiting(t, first)
 		requireWaiting(t, second)
-		_, err := q.TryPermits(within(t, patience), 1, 2)
-		require.ErrorIs(t, err, fairqueue.ErrBusy)
+		requireNoPermits(t, q, 1, 2)
 	}
 	for _, ticket := range held[1:3] {
 		require.NotZero(t, revisionOf(t, client, ticket.Key()))
@@ -131,12 +128,8 @@ func TestASmallerSizeTakesNothingAwayAndGrantsNothingUntilItFits(t *testing.T) {
 
 func TestAWaiterForMoreThanIsLeftFailsAndLetsTheNextOneIn(t *testing.T) {
 	c, client, q := beginQueue(t)
-	watches := spyOnWatches(c)
 	holdPermits(t, q, 1, 4)
-	heavy := wait(t, within(t, patience), joinPermits(t, q, 4, 4))
-	watches.await(t, 1)
-	light := wait(t, within(t, patience), joinPermits(t, q, 1, 4))
-	watches.await(t, 2)
+	heavy, light := standing(t, c, joinPermits(t, q, 4, 4)), standing(t, c, joinPermits(t, q, 1, 4))
 	resize(t, q, 2)
 	requireSizeError(t, result(t, heavy), fairqueue.SizeError{Asked: 4, Agreed: 2, Weight: true})
 	requireGranted(t, light)
@@ -165,29 +158,26 @@ func TestResizesAtTheSameTimeLeaveOneSizeThatKnowsTheOthers(t *testing.T) {
 func TestResizeIsTriedAgainUntilItIsAnswered(t *testing.T) {
 	c, _, q := beginQueue(t)
 	fault := c.LoseReply("Txn", embedtest.Once())
-	resized := background(t, func() error { return q.Resize(within(t, patience), 7) })
-	require.NoError(t, healed(t, fault, resized))
+	require.NoError(t, during(t, fault, func() error { return q.Resize(within(t, patience), 7) }, nothing))
 	holdPermits(t, q, 7, 7)
 }
 
 func TestALateResizeDoesNotSetASizeThatHasBeenForgotten(t *testing.T) {
-	c, client, q := beginQueue(t)
+	c, client := begin(t)
+	theirs, link := c.Link(t)
+	q := queueAt(open(t, theirs), "q")
 	resize(t, q, 3)
 	held := c.Hold("Txn", embedtest.Once())
-	resize(t, q, 5) // by the next attempt
-	require.NoError(t, held.Wait(within(t, patience)))
+	retried(t, held, link, func(ctx context.Context) error { return q.Resize(ctx, 5) })
 	require.NoError(t, q.Forget(within(t, patience)))
 	arrive(t, c, held)
 	require.Empty(t, keysUnder(t, client, "q"))
 }
 
 func TestSizesTellEveryChangeInOrder(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
+	c, _, q := beginQueue(t)
 	theirs, link := c.Link(t)
-	q := queueAt(open(t, c.Client(t)), "q")
 	ctx, stop := context.WithCancel(within(t, patience))
-	defer stop()
 	told := make(chan int64, 20)
 	following := background(t, func() error {
 		for size, err := range fairqueue.New(open(t, theirs), "q", fairqueue.Options{Recheck: 50 * time.Millisecond}).Sizes(ctx) {
@@ -198,6 +188,7 @@ func TestSizesTellEveryChangeInOrder(t *testing.T) {
 		}
 		return nil
 	})
+	t.Cleanup(stop)
 	require.Zero(t, <-told, "nobody has used it")
 	leave(t, holdPermits(t, q, 1, 3))
 	require.EqualValues(t, 3, <-told)
@@ -221,20 +212,18 @@ func TestASemaphoreAndAQueueBelowItWithTheNameOfItsFolderDoNotMeet(t *testing.T)
 	for name, folder := range map[string]string{"a name": "q/size", "the folder itself": "q/!size"} {
 		t.Run(name, func(t *testing.T) {
 			_, client, q := beginQueue(t)
-			below := hold(t, queueAt(open(t, client), folder), fairqueue.Exclusive)
+			mutex := queueAt(open(t, client), folder)
+			below := hold(t, mutex, fairqueue.Exclusive)
 			resize(t, q, 3)
 			resize(t, q, 1)
 			permit := holdPermits(t, q, 1, 1)
-			_, err := q.JoinPermits(within(t, patience), 1, 5)
-			requireSizeError(t, err, fairqueue.SizeError{Asked: 5, Agreed: 1})
+			requireSizeErrors(t, q, 1, 5, fairqueue.SizeError{Asked: 5, Agreed: 1})
 			leave(t, permit)
+			require.Equal(t, below.Revision(), revisionOf(t, client, below.Key()))
 			if folder != "q/!size" { // where there can be a queue only if it is meant to
 				require.ErrorIs(t, q.Forget(within(t, patience)), fairqueue.ErrBusy)
-			}
-			require.Equal(t, below.Revision(), revisionOf(t, client, below.Key()))
-			leave(t, below)
-			if folder != "q/!size" {
-				require.True(t, try(t, queueAt(open(t, client), folder), fairqueue.Exclusive).Granted(), "the size is not in its way")
+				leave(t, below)
+				require.True(t, try(t, mutex, fairqueue.Exclusive).Granted(), "the size is not in its way")
 			}
 		})
 	}
@@ -250,15 +239,8 @@ func TestASizeCanBeForgottenAfterADoubt(t *testing.T) {
 	s := open(t, c.ClientAs(t, "u"))
 	q := queueAt(s, "locks/q")
 	leave(t, holdPermits(t, q, 1, 3))
-	lost := c.Hold("Txn", embedtest.Once(), embedtest.When(func(message any) bool {
-		r, ok := message.(*etcdserverpb.TxnRequest)
-		return ok && len(r.Success) > 1 && r.Success[0].GetRequestPut() != nil // not a removal
-	}))
-	ctx, cancel := context.WithCancel(within(t, patience))
-	given := calling(t, func() (any, error) { return q.JoinPermits(ctx, 1, 3) })
-	require.NoError(t, lost.Wait(within(t, patience)))
-	cancel()
-	require.ErrorIs(t, result(t, given), context.Canceled)
+	lost := c.Hold("Txn", embedtest.Once(), embedtest.When(creatingPermits))
+	givesUp(t, lost, func(ctx context.Context) error { return errorOf(q.JoinPermits(ctx, 1, 3)) })
 	eventually(t, "an epoch has begun", func() bool {
 		return revisionOf(t, client, fmt.Sprintf("locks/q/!/epoch/%x", s.Lease())) > 0
 	})
@@ -273,42 +255,32 @@ func TestASizeCanBeForgottenAfterADoubt(t *testing.T) {
 func TestASizeIsAgreedOnBesideAStrangersKeyInItsFolder(t *testing.T) {
 	for _, name := range []string{"foo", "7", "7-x", "3-2", "x1a2b-0"} {
 		t.Run(name, func(t *testing.T) {
-			_, client := begin(t)
+			_, client, q := beginQueue(t)
 			stray := "q/!size/" + name
 			put(t, client, stray)
-			q, other := newQueue(t, client), newQueue(t, client)
 			first := holdPermits(t, q, 1, 2)
-			for _, take := range []func(context.Context, int64, int64) (*fairqueue.Ticket, error){other.JoinPermits, other.TryPermits} {
-				_, err := take(within(t, patience), 1, 5)
-				requireSizeError(t, err, fairqueue.SizeError{Asked: 5, Agreed: 2})
-			}
+			requireSizeErrors(t, newQueue(t, client), 1, 5, fairqueue.SizeError{Asked: 5, Agreed: 2})
 			resize(t, q, 3)
 			resize(t, q, 1)
 			leave(t, first)
-			leave(t, holdPermits(t, other, 1, 2)) // a replaced size, which counts as the new one
+			leave(t, holdPermits(t, q, 1, 2)) // a replaced size, which counts as the new one
 			require.ElementsMatch(t, []string{stray, "q/!size/1-1"}, keysUnder(t, client, "q"))
 
 			require.NoError(t, q.Forget(within(t, patience)))
 			put(t, client, stray)
-			try, err := other.TryPermits(within(t, patience), 1, 5)
-			require.NoError(t, err)
-			_, err = q.JoinPermits(within(t, patience), 1, 2)
-			requireSizeError(t, err, fairqueue.SizeError{Asked: 2, Agreed: 5})
-			leave(t, try)
+			tryPermits(t, q, 1, 5)
+			requireSizeErrors(t, q, 1, 2, fairqueue.SizeError{Asked: 2, Agreed: 5})
 		})
 	}
 }
 
 // The retry finds its ticket, and no size.
 func TestASizeIsAgreedOnBesideAStrangersKeyWhenAReplyIsLost(t *testing.T) {
-	c, client := begin(t)
+	c, client, q := beginQueue(t)
 	put(t, client, "q/!size/foo")
-	q := newQueue(t, client)
 	fault := c.LoseReply("Txn", embedtest.Once())
-	joined := calling(t, func() (any, error) { return q.JoinPermits(within(t, patience), 1, 2) })
-	require.NoError(t, healed(t, fault, joined))
-	_, err := q.JoinPermits(within(t, patience), 1, 3)
-	requireSizeError(t, err, fairqueue.SizeError{Asked: 3, Agreed: 2})
+	require.NoError(t, during(t, fault, func() error { return errorOf(q.JoinPermits(within(t, patience), 1, 2)) }, nothing))
+	requireSizeErrors(t, q, 1, 3, fairqueue.SizeError{Asked: 3, Agreed: 2})
 }
 
 // Two callers at the same time with different sizes do not both get a permit.
@@ -318,7 +290,7 @@ func TestConcurrentCallersAgreeOnOneSizeBesideAStrangersKey(t *testing.T) {
 	var joins []<-chan error
 	for size := range int64(6) {
 		q := newQueue(t, client)
-		joins = append(joins, calling(t, func() (any, error) { return q.JoinPermits(within(t, patience), 1, size+6) }))
+		joins = append(joins, background(t, func() error { return errorOf(q.JoinPermits(within(t, patience), 1, size+6)) }))
 	}
 	agreed := 0
 	for _, j := range joins {

@@ -15,8 +15,7 @@ import (
 
 // All waiters and observers move to the next stream together, or none would be left for renewals.
 func TestTwoStreamsAreEnoughWhenAnEventIsSwallowed(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t, embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxConcurrentStreams = 2 }))
+	c, client := begin(t, embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxConcurrentStreams = 2 }))
 	client, others := c.Client(t), open(t, c.Client(t))
 	s, second := open(t, client), open(t, client)
 	holders := map[string]*fairqueue.Ticket{}
@@ -27,9 +26,7 @@ func TestTwoStreamsAreEnoughWhenAnEventIsSwallowed(t *testing.T) {
 		"c": queueAt(second, "c"),
 	} {
 		holders[name] = hold(t, queueAt(others, name), fairqueue.Exclusive)
-		watches := spyOnWatches(c)
-		waiting[name] = wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
-		watches.await(t, 1)
+		waiting[name] = standing(t, c, join(t, q, fairqueue.Exclusive))
 	}
 	ctx, cancel := context.WithCancel(within(t, patience))
 	first, seen := make(chan struct{}), 0

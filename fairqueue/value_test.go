@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
 	holdsof "github.com/etcdlock/locks/internal/within"
 )
@@ -26,61 +25,45 @@ func TestAValueAboveTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	s := open(t, client)
 	tooLarge := strings.Repeat("v", largestValue+1)
 	ticket := joinCandidate(t, s, "small", 0)
-
-	before := c.Calls("Txn")
-	for name, call := range map[string]func(context.Context) error{
-		"join": func(ctx context.Context) error {
-			_, err := fairqueue.JoinN(ctx, s, 1, candidate(s, tooLarge, 0))
-			return err
-		},
-		"set": func(ctx context.Context) error { return ticket.Set(ctx, tooLarge) },
+	ctx, before := within(t, patience), c.Calls("Txn")
+	for name, err := range map[string]error{
+		"join": errorOf(fairqueue.JoinN(ctx, s, 1, candidate(s, tooLarge, 0))),
+		"set":  ticket.Set(ctx, tooLarge),
 	} {
-		err := call(within(t, patience))
 		require.ErrorIs(t, err, fairqueue.ErrTooLarge, name)
 		require.ErrorContains(t, err, "a value of 1048577 bytes, at most 1048576 are allowed", name)
 	}
 	require.Equal(t, before, c.Calls("Txn"))
 	require.Equal(t, []string{ticket.Key()}, keysUnder(t, client, "q"))
-	require.NoError(t, ticket.Set(within(t, patience), "still there"))
-	leave(t, ticket)
+	require.NoError(t, ticket.Set(ctx, "still there"))
 }
 
 func TestTheLargestValueFitsIntoARequest(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	s := open(t, c.Client(t))
+	_, client := begin(t)
+	s := open(t, client)
 	first, second := strings.Repeat("v", largestValue), strings.Repeat("w", largestValue)
 	ticket := joinCandidate(t, s, first, 0)
 	require.NoError(t, ticket.Wait(within(t, patience)))
 	require.NoError(t, ticket.Set(within(t, patience), second))
 	require.Equal(t, second, string(entriesOf(t, queueAt(s, "q"))[0].Value))
-	leave(t, ticket)
 }
 
 func TestALabelAboveTheLimitIsRefusedByEveryJoin(t *testing.T) {
 	c, client := begin(t)
 	s := open(t, client)
-	tooLong := fairqueue.Options{Label: strings.Repeat("l", longestLabel+1)}
-	q, elsewhere := fairqueue.New(s, "q", tooLong), fairqueue.New(s, "elsewhere", tooLong)
-	places := []fairqueue.Place{{Queue: queueAt(s, "p"), Mode: fairqueue.Exclusive}, {Queue: elsewhere, Mode: fairqueue.Exclusive}}
+	q := fairqueue.New(s, "q", fairqueue.Options{Label: strings.Repeat("l", longestLabel+1)})
+	places := []fairqueue.Place{{Queue: queueAt(s, "p"), Mode: fairqueue.Exclusive}, {Queue: q, Mode: fairqueue.Exclusive}}
 
-	before := c.AppliedIndex()
-	for name, call := range map[string]func(context.Context) error{
-		"join":  func(ctx context.Context) error { _, err := q.Join(ctx, fairqueue.Shared); return err },
-		"try":   func(ctx context.Context) error { _, err := elsewhere.TryJoin(ctx, fairqueue.Exclusive); return err },
-		"joins": func(ctx context.Context) error { _, err := fairqueue.JoinN(ctx, s, 2, places...); return err },
-		"any":   func(ctx context.Context) error { _, err := fairqueue.JoinN(ctx, s, 1, places...); return err },
-		"tries": func(ctx context.Context) error { _, err := fairqueue.TryN(ctx, s, 1, places...); return err },
-		"permits": func(ctx context.Context) error {
-			_, err := q.JoinPermits(ctx, 1, 2)
-			return err
-		},
-		"try permits": func(ctx context.Context) error {
-			_, err := q.TryPermits(ctx, 1, 2)
-			return err
-		},
+	ctx, before := within(t, patience), c.AppliedIndex()
+	for name, err := range map[string]error{
+		"join":        ways["join shared"].join(ctx, q),
+		"try":         ways["try"].join(ctx, q),
+		"joins":       errorOf(fairqueue.JoinN(ctx, s, 2, places...)),
+		"any":         errorOf(fairqueue.JoinN(ctx, s, 1, places...)),
+		"tries":       errorOf(fairqueue.TryN(ctx, s, 1, places...)),
+		"permits":     errorOf(q.JoinPermits(ctx, 1, 2)),
+		"try permits": errorOf(q.TryPermits(ctx, 1, 2)),
 	} {
-		err := call(within(t, patience))
 		require.ErrorIs(t, err, fairqueue.ErrTooLarge, name)
 		require.ErrorContains(t, err, "a label of 513 bytes, at most 512 are allowed", name)
 	}

@@ -52,8 +52,7 @@ func TestAWaiterThatHasLostItsPlaceIsNotGranted(t *testing.T) {
 		} {
 			t.Run(fmt.Sprint(mode, " ", name), func(t *testing.T) {
 				c, client := begin(t)
-				holder := hold(t, newQueue(t, client), fairqueue.Exclusive)
-				ticket := join(t, newQueue(t, client), mode)
+				holder, ticket := hold(t, newQueue(t, client), fairqueue.Exclusive), join(t, newQueue(t, client), mode)
 				waiting := standing(t, c, ticket)
 				vanish(t, client, ticket)
 				requireWaiting(t, waiting)
@@ -65,13 +64,12 @@ func TestAWaiterThatHasLostItsPlaceIsNotGranted(t *testing.T) {
 }
 
 func TestTheNextLookFindsTheOwnKeyGone(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	p := stand(t, c, c.Client(t), 20*time.Millisecond)
-	remove(t, p.client, p.waiter.Key())
+	c, client := begin(t)
+	p := stand(t, c, client, 20*time.Millisecond)
+	remove(t, client, p.waiter.Key())
 	require.ErrorIs(t, result(t, p.waiting), session.ErrLost)
 	require.NoError(t, p.waiter.Session().Err())
-	require.Equal(t, []string{p.holder.Key()}, keysUnder(t, p.client, "q"))
+	require.Equal(t, []string{p.holder.Key()}, keysUnder(t, client, "q"))
 }
 
 // Whatever happens to the watch, to etcd and to the history of keys, the waiter is granted when the holder has left.
@@ -124,17 +122,28 @@ func TestTroubleDoesNotStopAWaiter(t *testing.T) {
 			requireGranted(t, p.waiting)
 		})
 	}
+}
+
+// Nothing is granted or lost by mistake, and what happens afterwards is noticed, even without the event.
+func TestTroubleMisleadsNeitherAWaiterNorAnObserver(t *testing.T) {
 	for name, tt := range troubles {
-		t.Run("after "+name, func(t *testing.T) {
-			c, _ := begin(t, embedtest.WithSize(tt.size))
+		t.Run(name, func(t *testing.T) {
+			c, client := begin(t, embedtest.WithSize(tt.size))
 			theirs, link := c.Link(t)
 			p := stand(t, c, theirs, 50*time.Millisecond)
+			told := lost(t, within(t, patience), p.waiter)
 			over := tt.begin(t, c, link, p.watches)
 			elsewhere(t, c)
 			over()
+			p.watches.await(t, p.watches.seen()+6) // both have looked, and watch again
 			requireWaiting(t, p.waiting)
+			requireWaiting(t, told)
 			leave(t, p.holder)
 			requireGranted(t, p.waiting)
+			requireWaiting(t, told)
+			c.SwallowWatchEvents()
+			remove(t, client, p.waiter.Key())
+			require.ErrorIs(t, result(t, told), session.ErrLost)
 		})
 	}
 }
@@ -163,26 +172,31 @@ func TestAWatchThatIsNotCreatedIsTriedOnAnotherStream(t *testing.T) {
 			}
 			p := stand(t, c, client, never)
 			require.Equal(t, n, fault.Bites())
-			other, err := p.waiter.Session().Link().Watch(within(t, patience), patience, "", "elsewhere")
-			require.NoError(t, err)
-			defer other.Stop()
-			require.Positive(t, other.Stream)
+			require.Positive(t, streamOf(t, p.waiter.Session()))
 			leave(t, p.holder)
 			requireGranted(t, p.waiting)
 		})
 	}
 }
 
+// streamOf returns the number of the stream on which a session watches.
+func streamOf(t *testing.T, s *session.Session) int64 {
+	t.Helper()
+	other, err := s.Link().Watch(within(t, patience), patience, "", "elsewhere")
+	require.NoError(t, err)
+	defer other.Stop()
+	return other.Stream
+}
+
 // The member that serves the watch loses its leader, and stays isolated.
 func TestAWaiterLeavesAMemberThatHasLostTheLeader(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t, embedtest.WithSize(3))
+	c, client := begin(t, embedtest.WithSize(3))
 	members := c.Members()
 	serves := make([]*spy, len(members))
 	for i, m := range members {
 		serves[i] = spyOnWatches(c, embedtest.On(m))
 	}
-	p := stand(t, c, c.Client(t), never)
+	p := stand(t, c, client, never)
 	var bad, good *embedtest.Member
 	for i, m := range members {
 		if serves[i].seen() > 0 {
@@ -204,8 +218,7 @@ func TestAWaiterLeavesAMemberThatHasLostTheLeader(t *testing.T) {
 // All that the waiter can reach is isolated. It lives on stale answers, is not
 // granted on them, and goes on when the member is back.
 func TestAWaiterOnAnIsolatedMemberGoesOnWhenItIsBack(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t, embedtest.WithSize(3))
+	c, _ := begin(t, embedtest.WithSize(3))
 	alone, good := c.Members()[0], c.Members()[1]
 	p := stand(t, c, alone.Client(t), 20*time.Millisecond)
 	alone.Isolate()
@@ -260,8 +273,7 @@ func leaveBehind(t *testing.T, c *embedtest.Cluster) (answerFromBehind func()) {
 func TestAnAnswerOlderThanTheTicketIsNotBelieved(t *testing.T) {
 	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
 		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			c := embedtest.Start(t, embedtest.WithSize(3))
+			c, client := begin(t, embedtest.WithSize(3))
 			client, good := c.Client(t), c.Members()[0].Client(t)
 			mine := newQueue(t, client)
 			holder := hold(t, newQueue(t, client), fairqueue.Exclusive)
@@ -278,23 +290,18 @@ func TestAnAnswerOlderThanTheTicketIsNotBelieved(t *testing.T) {
 }
 
 func TestASwallowedEventIsFoundByTheNextLook(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	p := stand(t, c, c.Client(t), 100*time.Millisecond)
+	c, client := begin(t)
+	p := stand(t, c, client, 100*time.Millisecond)
 	fault := c.SwallowWatchEvents()
 	leave(t, p.holder)
 	requireGranted(t, p.waiting)
 	require.Positive(t, fault.Bites())
-	other, err := p.waiter.Session().Link().Watch(within(t, patience), patience, "", "elsewhere")
-	require.NoError(t, err)
-	defer other.Stop()
-	require.EqualValues(t, 1, other.Stream, "the stream that has missed an event is not used again")
+	require.EqualValues(t, 1, streamOf(t, p.waiter.Session()), "the stream that has missed an event is not used again")
 }
 
 // The ticket ahead has gone unheard, and another one is still ahead.
 func TestAStreamThatHasMissedAnEventIsLeftByAWaiterThatGoesOn(t *testing.T) {
-	c, client := begin(t)
-	q := newQueue(t, client)
+	c, _, q := beginQueue(t)
 	holder, middle := hold(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
 	s := open(t, c.Client(t))
 	last := join(t, fairqueue.New(s, "q", fairqueue.Options{Recheck: 50 * time.Millisecond}), fairqueue.Exclusive)
@@ -317,18 +324,14 @@ func TestAStreamThatHasMissedAnEventIsLeftByAWaiterThatGoesOn(t *testing.T) {
 
 // Invariant 4: what happens between the look and the watch is not missed.
 func TestADeletionBeforeTheWatchStandsIsSeen(t *testing.T) {
-	for name, vanish := range map[string]func(*testing.T, *clientv3.Client, *fairqueue.Ticket){
-		"deleted": func(t *testing.T, _ *clientv3.Client, ahead *fairqueue.Ticket) { leave(t, ahead) },
-		"reborn": func(t *testing.T, client *clientv3.Client, ahead *fairqueue.Ticket) {
-			remove(t, client, ahead.Key())
-			put(t, client, ahead.Key())
-		},
-	} {
+	for name, reborn := range map[string]bool{"deleted": false, "reborn": true} {
 		t.Run(name, func(t *testing.T) {
 			_, client := begin(t)
-			holder := hold(t, newQueue(t, client), fairqueue.Exclusive)
-			ticket := join(t, newQueue(t, client), fairqueue.Exclusive)
-			vanish(t, client, holder)
+			holder, ticket := hold(t, newQueue(t, client), fairqueue.Exclusive), join(t, newQueue(t, client), fairqueue.Exclusive)
+			remove(t, client, holder.Key())
+			if reborn {
+				put(t, client, holder.Key())
+			}
 			require.NoError(t, ticket.Wait(within(t, patience)))
 		})
 	}
@@ -340,40 +343,32 @@ func TestAWaitWhoseContextHasEndedIsNotGrantedAndFreesItsName(t *testing.T) {
 	ticket := join(t, q, fairqueue.Exclusive)
 	require.ErrorIs(t, ticket.Wait(cancelled()), context.Canceled)
 	eventuallyEmpty(t, client, "q")
-	eventually(t, "the name is free again", func() bool {
-		ticket := hold(t, q, fairqueue.Exclusive)
-		defer leave(t, ticket)
-		return ticket.Key() == nameOf(ticket.Session(), fairqueue.Exclusive, 0)
-	})
+	requireNameFree(t, ticket.Session(), fairqueue.Exclusive)
 }
 
 func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
-	c, client := begin(t)
+	c, _, mine := beginQueue(t)
 	theirs, link := c.Link(t)
 	s := open(t, theirs)
 	q := fairqueue.New(s, "q", fairqueue.Options{Recheck: 50 * time.Millisecond})
-	mine := newQueue(t, client)
 	holder := hold(t, mine, fairqueue.Exclusive)
-	standing, blocked := join(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
+	watching, blocked := join(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
 	behind := wait(t, within(t, patience), join(t, mine, fairqueue.Exclusive))
 
-	watches := spyOnWatches(c)
 	ctx, cancel := context.WithCancel(within(t, patience))
-	waiting := wait(t, ctx, standing)
-	watches.await(t, 1)
+	waiting := standingUntil(t, ctx, c, watching)
 	link.Blackhole()
-	const short = 600 * time.Millisecond
-	calls := map[string]<-chan error{
-		"wait, without a watch": wait(t, within(t, short), blocked),
-		"join":                  calling(t, func() (any, error) { return q.Join(within(t, short), fairqueue.Exclusive) }),
-		"try":                   calling(t, func() (any, error) { return q.TryJoin(within(t, short), fairqueue.Shared) }),
-		"entries": background(t, func() error {
-			_, _, err := q.Entries(within(t, short))
-			return err
-		}),
+	var calls []<-chan error
+	for _, call := range []func(context.Context) error{
+		blocked.Wait, // without a watch
+		func(ctx context.Context) error { return ways["join"].join(ctx, q) },
+		func(ctx context.Context) error { return ways["try to share"].join(ctx, q) },
+		func(ctx context.Context) error { _, _, err := q.Entries(ctx); return err },
+	} {
+		calls = append(calls, background(t, func() error { return call(within(t, brief)) }))
 	}
-	for name, call := range calls {
-		require.ErrorIs(t, result(t, call), context.DeadlineExceeded, name)
+	for i, call := range calls {
+		require.ErrorIs(t, result(t, call), context.DeadlineExceeded, i)
 	}
 	cancel()
 	require.ErrorIs(t, result(t, waiting), context.Canceled, "with a watch")
@@ -386,17 +381,13 @@ func TestCallsEndWithTheirContextInABlackHole(t *testing.T) {
 
 func TestAWaiterInTheMiddleDiesAndTheOrderStays(t *testing.T) {
 	c, client := begin(t)
-	queue := func() *fairqueue.Queue {
-		return newQueue(t, client)
-	}
 	watches := spyOnWatches(c)
-	holder := hold(t, queue(), fairqueue.Exclusive)
+	holder := hold(t, newQueue(t, client), fairqueue.Exclusive)
 	var line []*fairqueue.Ticket
 	var waiting []<-chan error
 	for i := range 3 {
-		line = append(line, join(t, queue(), fairqueue.Exclusive))
-		waiting = append(waiting, wait(t, within(t, patience), line[i]))
-		watches.await(t, i+1)
+		line = append(line, join(t, newQueue(t, client), fairqueue.Exclusive))
+		waiting = append(waiting, standing(t, c, line[i]))
 	}
 	revoke(t, client, line[0].Session())
 	watches.await(t, 4) // the next one has moved its watch to the holder
@@ -409,34 +400,28 @@ func TestAWaiterInTheMiddleDiesAndTheOrderStays(t *testing.T) {
 	requireGranted(t, waiting[2])
 }
 
-func TestALookThatIsNotPermittedEndsTheWait(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	p := stand(t, c, c.Client(t), never)
-	fault := c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
-	leave(t, p.holder)
-	require.ErrorIs(t, result(t, p.waiting), rpctypes.ErrPermissionDenied)
-	fault.Heal()
-	eventuallyEmpty(t, p.client, "q")
-}
-
-// The watch, not a read, is what is refused.
-func TestAWatchThatIsNotPermittedEndsTheWait(t *testing.T) {
-	c, _, q := beginQueue(t)
-	hold(t, q, fairqueue.Exclusive)
-	c.Refuse("Watch", rpctypes.ErrGRPCPermissionDenied, embedtest.Once())
-	ticket := join(t, q, fairqueue.Exclusive)
-	err := result(t, wait(t, within(t, patience), ticket))
-	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
-	require.NotErrorIs(t, err, session.ErrLost)
+func TestARefusalEndsTheWait(t *testing.T) {
+	for _, method := range []string{"Range", "Watch"} {
+		t.Run(method, func(t *testing.T) {
+			c, client, q := beginQueue(t)
+			holder, ticket := hold(t, q, fairqueue.Exclusive), join(t, q, fairqueue.Exclusive)
+			put(t, client, "elsewhere") // so that there is a reason to look
+			fault := c.Refuse(method, rpctypes.ErrGRPCPermissionDenied)
+			err := result(t, wait(t, within(t, patience), ticket))
+			require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+			require.NotErrorIs(t, err, session.ErrLost)
+			fault.Heal()
+			leave(t, holder)
+			eventuallyEmpty(t, client, "q")
+		})
+	}
 }
 
 func TestClosingTheSessionEndsTheWait(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t)
-	p := stand(t, c, c.Client(t), never)
+	c, client := begin(t)
+	p := stand(t, c, client, never)
 	require.NoError(t, p.waiter.Session().Close(within(t, patience)))
 	require.ErrorIs(t, result(t, p.waiting), session.ErrClosed)
 	require.ErrorIs(t, p.waiter.Wait(within(t, patience)), session.ErrClosed)
-	require.Equal(t, []string{p.holder.Key()}, keysUnder(t, p.client, "q"))
+	require.Equal(t, []string{p.holder.Key()}, keysUnder(t, client, "q"))
 }
