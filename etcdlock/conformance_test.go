@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,36 +25,26 @@ type kind struct {
 	title  string
 	width  int // how many can hold it at a time
 	keys   int // of a hold
-	open   func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker
+	open   opener
 	queue  func(name string) string // where its tickets are, for a name that needs no escaping
 	elects bool                     // see candidate
 }
 
+type opener = func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker
+
 var kinds = []kind{
-	{"Mutex", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
-		return etcdlock.NewMutex(src, name, opts...)
-	}, inNamespace, false},
-	{"Mutex at a prefix", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
-		return etcdlock.NewMutex(src, name, append(opts, etcdlock.AtPrefix())...)
-	}, func(name string) string { return name }, false},
+	{"Mutex", 1, 1, madeBy(etcdlock.NewMutex), inNamespace, false},
+	{"Mutex at a prefix", 1, 1, madeBy(etcdlock.NewMutex, etcdlock.AtPrefix()), func(name string) string { return name }, false},
 	{"Mutex with local hand-over", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
 		return alone{src, name, opts}
 	}, inNamespace, false},
-	{"RWMutex", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
-		return etcdlock.NewRWMutex(src, name, opts...)
-	}, inNamespace, false},
+	{"RWMutex", 1, 1, madeBy(etcdlock.NewRWMutex), inNamespace, false},
 	{"readers of a RWMutex", many, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
 		return etcdlock.NewRWMutex(src, name, opts...).RLocker()
 	}, inNamespace, false},
-	{"Semaphore of 1", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
-		return etcdlock.NewSemaphore(src, name, 1, opts...)
-	}, inNamespace, false},
-	{"Semaphore of 3", 3, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
-		return etcdlock.NewSemaphore(src, name, 3, opts...)
-	}, inNamespace, false},
-	{"Semaphore with slots", 2, 2, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
-		return etcdlock.NewSemaphore(src, name, 2, append(opts, etcdlock.WithSlots())...)
-	}, inNamespace, false},
+	{"Semaphore of 1", 1, 1, semaphoreOf(1), inNamespace, false},
+	{"Semaphore of 3", 3, 1, semaphoreOf(3), inNamespace, false},
+	{"Semaphore with slots", 2, 2, semaphoreOf(2, etcdlock.WithSlots()), inNamespace, false},
 	{"Multi", 1, 3, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
 		return etcdlock.NewMulti(src, etcdlock.NewMutex(src, name),
 			etcdlock.NewRWMutex(src, name+" stock"), etcdlock.NewRWMutex(src, name+" prices").RLocker()).With(opts...)
@@ -70,6 +61,19 @@ var kinds = []kind{
 	{"candidate of Election", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
 		return candidate{etcdlock.NewElection(src, name, opts...)}
 	}, inNamespace, true},
+}
+
+// madeBy opens locks with a constructor, which has some options more.
+func madeBy[L etcdlock.Locker](make func(session.Source, string, ...etcdlock.Option) L, more ...etcdlock.Option) opener {
+	return func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return make(src, name, append(opts, more...)...)
+	}
+}
+
+func semaphoreOf(size int64, more ...etcdlock.Option) opener {
+	return func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return etcdlock.NewSemaphore(src, name, size, append(opts, more...)...)
+	}
 }
 
 func inNamespace(name string) string { return "etcdlock/" + name }
@@ -244,22 +248,16 @@ func createdAt(t *testing.T, client *clientv3.Client, key string) etcdlock.Token
 
 // creates tells the transaction of a join, or another that puts something, from those that remove tickets.
 func creates(message any) bool {
-	for _, op := range message.(*etcdserverpb.TxnRequest).GetSuccess() {
-		if op.GetRequestPut() != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(message.(*etcdserverpb.TxnRequest).GetSuccess(), func(op *etcdserverpb.RequestOp) bool {
+		return op.GetRequestPut() != nil
+	})
 }
 
 // deletes tells the transaction of a release.
 func deletes(message any) bool {
-	for _, op := range message.(*etcdserverpb.TxnRequest).GetSuccess() {
-		if op.GetRequestDeleteRange() != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(message.(*etcdserverpb.TxnRequest).GetSuccess(), func(op *etcdserverpb.RequestOp) bool {
+		return op.GetRequestDeleteRange() != nil
+	})
 }
 
 // touches tells the transactions that concern keys that begin with prefix.

@@ -27,9 +27,9 @@ func requests(c *embedtest.Cluster) int64 {
 	return c.Calls("Txn") + c.Calls("Range") + c.Calls("Watch")
 }
 
-// giveUpEarly makes calls for 5 s that give up after 30 ms, again and again.
+// giveUpEarly makes calls for 2 s that give up after 30 ms, again and again.
 func giveUpEarly(t *testing.T, locks []etcdlock.Locker) {
-	end := time.Now().Add(5 * time.Second)
+	end := time.Now().Add(2 * time.Second)
 	var callers sync.WaitGroup
 	for i := range 100 {
 		callers.Go(func() {
@@ -46,27 +46,37 @@ func giveUpEarly(t *testing.T, locks []etcdlock.Locker) {
 	callers.Wait()
 }
 
+// idleMinute returns what the cluster is asked within a minute.
+func idleMinute(cluster *embedtest.Cluster) int64 {
+	before := requests(cluster)
+	time.Sleep(time.Minute)
+	return requests(cluster) - before
+}
+
+// sixtyFour returns that many locks.
+func sixtyFour(open func(name string, i int) etcdlock.Locker) (locks []etcdlock.Locker) {
+	for i := range 64 {
+		locks = append(locks, open(fmt.Sprint("lock", i), i))
+	}
+	return locks
+}
+
 // Calls that give up while etcd is slow leave nothing for it to do afterwards, and no keys.
 func TestABrownOutDoesNotOutliveItsCause(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
-		client := cluster.Client(t)
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
 		sessions := virtualKeeper(t, client)
-		locks := make([]etcdlock.Locker, 64)
-		for i := range locks {
-			switch name := fmt.Sprint("lock", i); i % 4 {
-			case 0:
-				locks[i] = etcdlock.NewMutex(sessions, name)
-			case 1:
-				locks[i] = etcdlock.NewRWMutex(sessions, name)
-			case 2:
-				locks[i] = etcdlock.NewSemaphore(sessions, name, 2)
-			case 3:
-				locks[i] = etcdlock.NewMulti(sessions, etcdlock.NewMutex(sessions, name), etcdlock.NewMutex(sessions, name+"'"))
+		locks := sixtyFour(func(name string, i int) etcdlock.Locker {
+			return []etcdlock.Locker{
+				etcdlock.NewMutex(sessions, name), etcdlock.NewRWMutex(sessions, name), etcdlock.NewSemaphore(sessions, name, 2),
+				etcdlock.NewMulti(sessions, etcdlock.NewMutex(sessions, name), etcdlock.NewMutex(sessions, name+"'")),
+			}[i%4]
+		})
+		lockAll := func() {
+			for _, l := range locks {
+				unlock(t, tryLock(t, l))
 			}
-			h, err := locks[i].Lock(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, h.Unlock(t.Context()))
 		}
+		lockAll()
 		for _, begin := range []func() *embedtest.Fault{
 			func() *embedtest.Fault { return cluster.Delay("Txn", 300*time.Millisecond) },
 			func() *embedtest.Fault { return cluster.LoseReply("Txn") },
@@ -77,50 +87,42 @@ func TestABrownOutDoesNotOutliveItsCause(t *testing.T) {
 			trouble.Heal()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			before := requests(cluster)
-			time.Sleep(time.Minute)
-			require.Equal(t, before, requests(cluster), "nobody calls anything")
+			require.Zero(t, idleMinute(cluster), "no caller is left")
 			require.Empty(t, keysAt(t, client, "etcdlock/"))
-			for _, l := range locks {
-				h, err := l.TryLock(t.Context())
-				require.NoError(t, err)
-				require.NoError(t, h.Unlock(t.Context()))
-			}
+			lockAll()
 		}
-		epochs, err := client.Get(t.Context(), "etcdlock/!/epoch/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-		require.NoError(t, err)
-		require.LessOrEqual(t, epochs.Count, int64(1), "of one session")
+		require.LessOrEqual(t, epochs(t, client), int64(1), "of one session")
 	})
+}
+
+// epochs counts the keys of epochs.
+func epochs(t *testing.T, client *clientv3.Client) int64 {
+	t.Helper()
+	found, err := client.Get(within(t), "etcdlock/!/epoch/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	require.NoError(t, err)
+	return found.Count
 }
 
 // What the same calls leave while etcd has no space, or is corrupt, is little, and ends with that.
 func TestABrownOutUnderAnAlarmLeavesLittleToDo(t *testing.T) {
+	t.Parallel()
 	for _, alarm := range []etcdserverpb.AlarmType{etcdserverpb.AlarmType_NOSPACE, etcdserverpb.AlarmType_CORRUPT} {
 		t.Run(alarm.String(), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
-				client := cluster.Client(t)
+			inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
 				s := virtualSession(t, client)
-				locks := make([]etcdlock.Locker, 64)
-				for i := range locks {
-					locks[i] = etcdlock.NewMutex(s, fmt.Sprint("lock", i))
-				}
+				locks := sixtyFour(func(name string, _ int) etcdlock.Locker { return etcdlock.NewMutex(s, name) })
 				require.NoError(t, cluster.RaiseAlarm(t.Context(), alarm))
 				slow := cluster.Delay("Txn", 300*time.Millisecond)
 				giveUpEarly(t, locks)
 				slow.Heal()
 				time.Sleep(20 * time.Second)
-				before := requests(cluster)
-				time.Sleep(time.Minute)
-				require.LessOrEqual(t, requests(cluster)-before, int64((1+2048/64)*60/4), "an epoch and looks at the names every 8 s or so")
+				require.LessOrEqual(t, idleMinute(cluster), int64((1+2048/64)*60/4), "an epoch and looks at the names every 8 s or so")
 				require.NoError(t, cluster.DisarmAlarms(t.Context()))
 				time.Sleep(20 * time.Second)
-				before = requests(cluster)
-				time.Sleep(time.Minute)
-				require.Equal(t, before, requests(cluster))
-				h, err := locks[0].Lock(t.Context())
-				require.NoError(t, err)
+				require.Zero(t, idleMinute(cluster))
+				h := lock(t, locks[0])
 				require.True(t, strings.HasSuffix(h.Key(), "-0"), "the names are free: %s", h.Key())
-				require.NoError(t, h.Unlock(t.Context()))
+				unlock(t, h)
 			})
 		})
 	}
@@ -128,7 +130,7 @@ func TestABrownOutUnderAnAlarmLeavesLittleToDo(t *testing.T) {
 
 // What is never sent is in no doubt: it costs no epoch, and does not count among the calls that stop others.
 func TestCallsWithoutAConnectionLeaveNothingBehind(t *testing.T) {
-	cluster := embedtest.Start(t)
+	cluster, _ := newCluster(t)
 	client, network := cluster.Link(t)
 	s := newSession(t, client)
 	m := etcdlock.NewMutex(s, "orders")
@@ -156,15 +158,13 @@ func TestCallsWithoutAConnectionLeaveNothingBehind(t *testing.T) {
 
 	network.Heal()
 	unlock(t, lock(t, m))
-	epochs, err := client.Get(within(t), "etcdlock/!/epoch/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	require.NoError(t, err)
-	require.Zero(t, epochs.Count)
+	require.Zero(t, epochs(t, client))
 }
 
 // A caller may give up while the session waits for room; that call has sent nothing.
 func TestACallBehindTooManyThatWereGivenUpEndsWithItsContext(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
-		s := virtualSession(t, cluster.Client(t), session.WithTTL(time.Hour))
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		s := virtualSession(t, client, session.WithTTL(time.Hour))
 		silent := cluster.LoseRequest("Txn")
 		var callers sync.WaitGroup
 		for i := range 200 {
@@ -196,8 +196,8 @@ func TestACallBehindTooManyThatWereGivenUpEndsWithItsContext(t *testing.T) {
 
 // What is removed in the background does not wait for a removal whose answer is lost.
 func TestALostAnswerDelaysNoOtherRelease(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
-		s := virtualSession(t, cluster.Client(t))
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		s := virtualSession(t, client)
 		var answers atomic.Int64
 		cluster.Delay("Txn", time.Millisecond)
 		cluster.LoseReply("Txn", embedtest.When(func(any) bool { return answers.Add(1)%30 == 0 }))
@@ -228,55 +228,45 @@ func TestALostAnswerDelaysNoOtherRelease(t *testing.T) {
 
 // A release that etcd refuses for the moment is tried again every second or so.
 func TestARefusedReleaseComesSoonAfterTheRefusalsEnd(t *testing.T) {
-	for name, refusal := range map[string]error{"corrupt": rpctypes.ErrGRPCCorrupt, "no space": rpctypes.ErrGRPCNoSpace} {
-		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
-				client := cluster.Client(t)
-				h := lock(t, etcdlock.NewMutex(virtualSession(t, client), "orders"))
-				refused := cluster.Refuse("Txn", refusal)
-				require.Error(t, h.Unlock(t.Context()))
-				time.Sleep(time.Minute)
-				require.Equal(t, 1, tickets(t, client))
-				refused.Heal()
-				time.Sleep(2 * time.Second)
-				require.Zero(t, tickets(t, client))
-			})
-		})
-	}
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		m := etcdlock.NewMutex(virtualSession(t, client), "orders")
+		for _, refusal := range []error{rpctypes.ErrGRPCCorrupt, rpctypes.ErrGRPCNoSpace} {
+			h := lock(t, m)
+			refused := cluster.Refuse("Txn", refusal)
+			require.Error(t, h.Unlock(t.Context()))
+			time.Sleep(time.Minute)
+			require.Equal(t, 1, tickets(t, client))
+			refused.Heal()
+			time.Sleep(2 * time.Second)
+			require.Zero(t, tickets(t, client))
+		}
+	})
 }
 
 // A user of an existing prefix only has no place for an epoch. What its calls leave is bounded all the same.
 func TestABrownOutWithoutAnEpochLeavesNoMoreThanASessionMayHave(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster) {
-		client := cluster.Client(t)
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
 		cluster.Refuse("Txn", rpctypes.ErrPermissionDenied, embedtest.When(namesAnEpoch))
 		cluster.Refuse("Range", rpctypes.ErrPermissionDenied, embedtest.When(namesAnEpoch))
 		var ends atomic.Pointer[session.Change]
 		sessions := virtualKeeper(t, client, session.WithOnChange(func(c session.Change) { ends.Store(&c) }))
-		held, err := etcdlock.NewMutex(sessions, "held", etcdlock.AtPrefix()).Lock(t.Context())
-		require.NoError(t, err)
-		first, err := sessions.Session(t.Context())
-		require.NoError(t, err)
-		locks := make([]etcdlock.Locker, 64)
-		for i := range locks {
-			locks[i] = etcdlock.NewMutex(sessions, fmt.Sprint("ours/lock", i), etcdlock.AtPrefix())
-		}
+		held := lock(t, etcdlock.NewMutex(sessions, "held", etcdlock.AtPrefix()))
+		first := current(t, sessions)
+		locks := sixtyFour(func(name string, _ int) etcdlock.Locker {
+			return etcdlock.NewMutex(sessions, "ours/"+name, etcdlock.AtPrefix())
+		})
 		slow := cluster.Delay("Txn", 300*time.Millisecond)
 		for !first.Link().Spent() { // of many thousand calls some hundred leave a doubt
 			giveUpEarly(t, locks)
 		}
 		slow.Heal()
 		time.Sleep(time.Minute)
-		before := requests(cluster)
-		time.Sleep(time.Minute)
-		require.LessOrEqual(t, requests(cluster)-before, int64(2*60/4*512/64), "looks at what two sessions may have")
+		require.LessOrEqual(t, idleMinute(cluster), int64(2*60/4*512/64), "looks at what two sessions may have")
 		require.NoError(t, held.Err(), "a holder keeps the session that is being replaced")
 		for _, l := range locks {
-			h, err := l.TryLock(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, h.Unlock(t.Context()))
+			unlock(t, tryLock(t, l))
 		}
-		require.NoError(t, held.Unlock(t.Context()))
+		unlock(t, held)
 		synctest.Wait()
 		require.ErrorIs(t, first.Err(), session.ErrLost)
 		require.Equal(t, session.Lost, ends.Load().State)

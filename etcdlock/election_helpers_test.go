@@ -45,9 +45,9 @@ func newContest(t *testing.T, opts ...embedtest.Option) *contest {
 // inVirtualContest runs test in virtual time.
 func inVirtualContest(t *testing.T, test func(*testing.T, *contest)) {
 	t.Helper()
-	inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster) {
+	inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster, client *clientv3.Client) {
 		test(t, &contest{
-			t: t, cluster: c, client: c.Client(t), standing: map[string]<-chan campaigned{},
+			t: t, cluster: c, client: client, standing: map[string]<-chan campaigned{},
 			session: func() session.Source { return virtualSession(t, c.Client(t)) },
 			keeper:  func() *session.Keeper { return virtualKeeper(t, c.Client(t)) },
 		})

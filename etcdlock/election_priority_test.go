@@ -151,7 +151,6 @@ func TestALowerCandidateLeadsIfTheHigherIsTooFarBehind(t *testing.T) {
 
 // Nobody would lead until its lease is over.
 func TestACandidateThatIsCutOffIsNotPreferred(t *testing.T) {
-	t.Parallel()
 	inVirtualContest(t, func(t *testing.T, c *contest) {
 		term := c.lead("a")
 		c.stand("low")

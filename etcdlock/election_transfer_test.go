@@ -21,9 +21,9 @@ func TestATransferMakesTheNamedCandidateLeadNextAndNobodyElse(t *testing.T) {
 	require.True(t, await(t, "the first state", observed.first).Vacant())
 
 	term := c.lead("a")
-	passedOver, alsoPassedOver := c.stand("b"), c.stand("c")
-	c.stand("d")
-	c.stand("e")
+	for _, value := range []string{"b", "c", "d", "e"} {
+		c.stand(value)
+	}
 	require.NoError(t, term.Transfer(within(t), "d"))
 	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
 	require.ErrorIs(t, context.Cause(term.Context()), etcdlock.ErrUnlocked)
@@ -35,17 +35,8 @@ func TestATransferMakesTheNamedCandidateLeadNextAndNobodyElse(t *testing.T) {
 	c.requireWaiting("b", "c")
 	resign(t, next)
 	resign(t, c.next("e"))
-	for range 2 { // in either order
-		select {
-		case r := <-passedOver:
-			require.NoError(t, r.err)
-			resign(t, r.term)
-		case r := <-alsoPassedOver:
-			require.NoError(t, r.err)
-			resign(t, r.term)
-		case <-within(t).Done():
-			require.FailNow(t, "those passed over do not lead")
-		}
+	for range 2 { // "b" and "c", in either order
+		resign(t, c.next(c.line()[0]))
 	}
 	c.lead("end")
 	require.Equal(t, []string{"", "a", "d", "e"}, values(await(t, "the observer", observed.all))[:4], "no revision in between")
@@ -84,7 +75,6 @@ func TestATransferGoesToTheNamedCandidateWhateverThePriorities(t *testing.T) {
 
 // Nobody would lead until its lease is over. A process that was started again has the name of the one before.
 func TestATransferDoesNotGoToACandidateThatIsCutOff(t *testing.T) {
-	t.Parallel()
 	inVirtualContest(t, func(t *testing.T, c *contest) {
 		term := c.lead("a")
 		c.standCutOff("b")
@@ -114,27 +104,45 @@ func transferring(t *testing.T, term *etcdlock.Term, to string) <-chan error {
 	return background(func() error { return term.Transfer(ctx, to) })
 }
 
-// The transfer took effect, and its answer comes when the resignation has found nothing left.
-func TestResigningAtTheMomentOfATransferIsNoLoss(t *testing.T) {
-	c, term := duelOf(t)
-	answer := c.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(deletes))
-	transferred := transferring(t, term, "b")
-	require.NoError(t, answer.Wait(within(t)))
-	resigned := background(func() error { return term.Resign(within(t)) })
-	await(t, "the end of the term", term.Done()) // when the resignation has begun
-	answer.Heal()
-	require.NoError(t, await(t, "the resignation", resigned))
-	require.NoError(t, await(t, "the transfer", transferred))
-	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
-	resign(t, c.next("b"))
+// unanswered has a transfer to b take effect. Its answer does not come before the fault is healed: then the client
+// hears that there is none, and asks again.
+func (c *contest) unanswered(term *etcdlock.Term) (answer *embedtest.Fault, transferred <-chan error) {
+	c.t.Helper()
+	answer = c.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(deletes))
+	transferred = transferring(c.t, term, "b")
+	require.NoError(c.t, answer.Wait(within(c.t)))
+	return answer, transferred
+}
+
+// If the name of the old key became free twice, two candidates would share one key, and both lead.
+func TestResigningBesideATransferIsNoLossAndFreesTheKeyOnce(t *testing.T) {
+	t.Parallel()
+	for name, ctx := range map[string]context.Context{"with time": within(t), "without": cancelled()} {
+		t.Run(name, func(t *testing.T) {
+			c := newContest(t)
+			e := c.candidate()
+			term := lead(t, e, "a")
+			c.stand("b")
+			answer, transferred := c.unanswered(term)
+			resigned := background(func() error { return term.Resign(ctx) })
+			await(t, "the end of the term", term.Done()) // when the resignation has begun
+			c.standOn(e, "c")
+			answer.Heal()
+			require.NoError(t, await(t, "the transfer", transferred))
+			if err := await(t, "the resignation", resigned); ctx.Err() == nil {
+				require.NoError(t, err)
+			} // or it cannot know how the term ended
+			require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
+			c.standOn(e, "d")
+			require.Equal(t, []string{"b", "c", "d"}, c.line())
+		})
+	}
 }
 
 // The transfer has taken effect, and its caller gives up before that is known.
 func TestResigningBesideATransferOfUnknownOutcomeIsNoLoss(t *testing.T) {
 	c, term := duelOf(t)
-	transfers := embedtest.When(func(message any) bool {
-		return deletes(message) && len(message.(*etcdserverpb.TxnRequest).Compare) > 1
-	})
+	transfers := embedtest.When(passes)
 	lost := c.cluster.LoseReply("Txn", embedtest.Once(), transfers)
 	ctx, cancel := context.WithCancel(within(t))
 	transferred := background(func() error { return term.Transfer(ctx, "b") })
@@ -179,38 +187,29 @@ func TestTheFirstCandidateOfThatNameIsChosen(t *testing.T) {
 }
 
 func TestATransferThatFailsLeavesTheTermAsItIs(t *testing.T) {
-	t.Parallel()
-	for name, fail := range map[string]func(t *testing.T, c *contest, term *etcdlock.Term) (mend func()){
-		"nobody of that name waits": func(t *testing.T, _ *contest, term *etcdlock.Term) func() {
-			err := term.Transfer(within(t), "c")
-			require.ErrorIs(t, err, etcdlock.ErrNotWaiting)
-			require.ErrorContains(t, err, `transfer "controller"`)
-			require.ErrorIs(t, term.Transfer(within(t), "a"), etcdlock.ErrNotWaiting, "the leader does not wait")
-			return func() {}
-		},
-		"it is not sent": func(t *testing.T, _ *contest, term *etcdlock.Term) func() {
-			require.ErrorIs(t, term.Transfer(cancelled(), "b"), context.Canceled)
-			return func() {}
-		},
-		// It takes a write if the other one would be preferred, and etcd refuses that without space.
-		"there is no space": func(t *testing.T, c *contest, term *etcdlock.Term) func() {
-			c.stand("c", etcdlock.WithPriority(1))
-			disarm := fillUp(t, c.cluster)
-			require.ErrorIs(t, term.Transfer(within(t), "b"), rpctypes.ErrNoSpace)
-			return disarm
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, term := duelOf(t)
-			mend := fail(t, c, term)
-			require.NoError(t, term.Err())
-			c.requireWaiting("b")
-			require.Equal(t, []string{"a", "b"}, c.line()[:2])
-			mend()
-			require.NoError(t, term.Transfer(within(t), "b"))
-			resign(t, c.next("b"))
-		})
+	c, term := duelOf(t)
+	requireStays := func() {
+		t.Helper()
+		require.NoError(t, term.Err())
+		c.requireWaiting("b")
+		require.Equal(t, []string{"a", "b"}, c.line()[:2])
 	}
+	err := term.Transfer(within(t), "c")
+	require.ErrorIs(t, err, etcdlock.ErrNotWaiting)
+	require.ErrorContains(t, err, `transfer "controller"`)
+	require.ErrorIs(t, term.Transfer(within(t), "a"), etcdlock.ErrNotWaiting, "the leader does not wait")
+	requireStays()
+	require.ErrorIs(t, term.Transfer(cancelled(), "b"), context.Canceled, "it is not sent")
+	requireStays()
+
+	// It takes a write if the other one would be preferred, and etcd refuses that without space.
+	c.stand("c", etcdlock.WithPriority(1))
+	disarm := fillUp(t, c.cluster)
+	require.ErrorIs(t, term.Transfer(within(t), "b"), rpctypes.ErrNoSpace)
+	requireStays()
+	disarm()
+	require.NoError(t, term.Transfer(within(t), "b"))
+	resign(t, c.next("b"))
 }
 
 // The transfer took effect, and has not heard of it yet.
@@ -225,9 +224,7 @@ func TestACallThatFindsTheTermPassedOnReportsNoLoss(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, term := duelOf(t)
-			lost := c.cluster.LoseReply("Txn", embedtest.Once())
-			transferred := transferring(t, term, "b")
-			require.NoError(t, lost.Wait(within(t)))
+			_, transferred := c.unanswered(term)
 			err := look(term)
 			require.ErrorIs(t, err, etcdlock.ErrUnlocked)
 			require.NotErrorIs(t, err, etcdlock.ErrLost)
@@ -238,39 +235,35 @@ func TestACallThatFindsTheTermPassedOnReportsNoLoss(t *testing.T) {
 	}
 }
 
-// Until the transfer is over nobody but it decides how the term has ended.
-func TestATermThatIsLostBeforeItIsPassedOnIsLost(t *testing.T) {
-	c, term := duelOf(t)
-	reading := c.cluster.Hold("Range", embedtest.Once())
-	transferred := transferring(t, term, "b")
-	require.NoError(t, reading.Wait(within(t)))
-	force(t, c.client, term.Key(), term.Token())
-	next := c.next("b")
-	require.ErrorIs(t, term.Proclaim(within(t), "late"), etcdlock.ErrUnlocked)
-	reading.Heal()
-	require.ErrorIs(t, await(t, "the transfer", transferred), etcdlock.ErrLost)
-	require.ErrorIs(t, term.Err(), etcdlock.ErrLost)
-	resign(t, next)
-}
-
-// The watch reports the loss while it is the transfer that decides, and that fails without finding it out.
-func TestATermThatIsLostDuringATransferThatFailsIsLost(t *testing.T) {
-	c := newContest(t)
-	before := c.cluster.Calls("Watch")
-	term := c.lead("a")
-	awaitWatch(t, c.cluster, before)
-	c.stand("b")
-	reading := c.cluster.Hold("Range", embedtest.Once())
-	ctx, cancel := context.WithCancel(within(t))
-	transferred := background(func() error { return term.Transfer(ctx, "b") })
-	require.NoError(t, reading.Wait(within(t)))
-	remove(t, c.client, term.Key())
-	c.next("b")
-	require.ErrorIs(t, term.Proclaim(within(t), "late"), etcdlock.ErrUnlocked)
-	cancel()
-	require.ErrorIs(t, await(t, "the transfer", transferred), context.Canceled)
-	await(t, "the loss", term.Done())
-	require.ErrorIs(t, term.Err(), etcdlock.ErrLost)
+// Until the transfer is over nobody but it decides how the term has ended. It finds out the loss, or fails when the
+// watch has reported that.
+func TestATermThatIsLostDuringATransferIsLost(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]error{"it finds out": etcdlock.ErrLost, "it fails": context.Canceled} {
+		t.Run(name, func(t *testing.T) {
+			c := newContest(t)
+			before := c.cluster.Calls("Watch")
+			term := c.lead("a")
+			awaitWatch(t, c.cluster, before)
+			c.stand("b")
+			reading := c.cluster.Hold("Range", embedtest.Once())
+			ctx, cancel := context.WithCancel(within(t))
+			transferred := background(func() error { return term.Transfer(ctx, "b") })
+			require.NoError(t, reading.Wait(within(t)))
+			remove(t, c.client, term.Key())
+			c.next("b")
+			require.ErrorIs(t, term.Proclaim(within(t), "late"), etcdlock.ErrUnlocked)
+			if name == "it fails" {
+				cancel()
+			} else {
+				reading.Heal()
+			}
+			require.ErrorIs(t, await(t, "the transfer", transferred), want)
+			await(t, "the loss", term.Done())
+			require.ErrorIs(t, term.Err(), etcdlock.ErrLost)
+			cancel()
+		})
+	}
 }
 
 func TestALostTermCannotBeTransferred(t *testing.T) {
@@ -316,14 +309,10 @@ func TestATransferIsNoLoss(t *testing.T) {
 	term := c.lead("a", etcdlock.WithHooks(hooks))
 	awaitWatch(t, c.cluster, before)
 	waiting := c.stand("b")
-	// The answer comes long after the event.
-	answer := c.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(deletes))
-	transferred := transferring(t, term, "b")
-	require.NoError(t, answer.Wait(within(t)))
-	awaitTerm(t, "the next", waiting)
-	answer.Heal() // the client hears that there is no answer, and asks again
+	answer, transferred := c.unanswered(term)
+	awaitTerm(t, "the next", waiting) // the answer comes long after the event
+	answer.Heal()
 	require.NoError(t, await(t, "the transfer", transferred))
-	require.Equal(t, 1, answer.Bites())
 	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
 	require.NoError(t, await(t, "the release", released).Err)
 	require.NoError(t, term.Resign(within(t)), "there is nothing left to resign from")
@@ -347,22 +336,4 @@ func TestATransferWithoutAnAnswerEndsTheTerm(t *testing.T) {
 	silence.Heal()
 	c.awaitLine("b")
 	require.NoError(t, s.Err())
-}
-
-// If the name of the old key became free twice, two candidates would share one key, and both lead.
-func TestResigningDuringATransferFreesTheKeyOnce(t *testing.T) {
-	c := newContest(t)
-	e := c.candidate()
-	term := lead(t, e, "a")
-	c.stand("b")
-	silence := c.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(deletes))
-	transferred := transferring(t, term, "b")
-	require.NoError(t, silence.Wait(within(t)))
-	_ = term.Resign(cancelled()) // it cannot know how the term ended
-	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
-	c.standOn(e, "c")
-	silence.Heal()
-	require.NoError(t, await(t, "the transfer", transferred))
-	c.standOn(e, "d")
-	require.Equal(t, []string{"b", "c", "d"}, c.line())
 }

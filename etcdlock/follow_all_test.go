@@ -185,6 +185,7 @@ func TestASlowLoopSkipsStatesAndMissesNoQueue(t *testing.T) {
 	require.Less(t, yielded, 100)
 }
 
+// Package follow, which fairqueue uses as well, has more troubles.
 func TestFollowAllSurvivesTrouble(t *testing.T) {
 	compact := func(t *testing.T, c *embedtest.Cluster) {
 		_, err := c.Compact(within(t))
@@ -195,11 +196,7 @@ func TestFollowAllSurvivesTrouble(t *testing.T) {
 		recheck time.Duration
 		trouble func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link) (over func())
 	}{
-		"cut connection": {1, never, func(_ *testing.T, _ *embedtest.Cluster, link *embedtest.Link) func() {
-			link.Cut()
-			return func() { link.Heal() }
-		}},
-		"cut connection, and a compaction of what happens": {1, never, func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link) func() {
+		"cut connection, and a compaction": {1, never, func(t *testing.T, c *embedtest.Cluster, link *embedtest.Link) func() {
 			link.Cut()
 			return func() { compact(t, c); link.Heal() }
 		}},
@@ -213,21 +210,6 @@ func TestFollowAllSurvivesTrouble(t *testing.T) {
 		"swallowed events": {1, soon, func(_ *testing.T, c *embedtest.Cluster, _ *embedtest.Link) func() {
 			c.SwallowWatchEvents()
 			return func() {}
-		}},
-		"refused watches": {1, never, func(_ *testing.T, c *embedtest.Cluster, link *embedtest.Link) func() {
-			fault := c.Refuse("Watch", rpctypes.ErrGRPCNoLeader, embedtest.Times(3))
-			link.Cut()
-			link.Heal()
-			return fault.Heal
-		}},
-		"watches that are not created": {1, soon, func(_ *testing.T, c *embedtest.Cluster, link *embedtest.Link) func() {
-			c.LoseRequest("Watch", embedtest.Once())
-			link.Cut()
-			link.Heal()
-			return func() {}
-		}},
-		"lost reads": {1, soon, func(_ *testing.T, c *embedtest.Cluster, _ *embedtest.Link) func() {
-			return c.LoseReply("Range", embedtest.Times(2)).Heal
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -295,36 +277,31 @@ func TestFollowAllFollowsAClusterThatGoesBack(t *testing.T) {
 		},
 		"wiped": func(ctx context.Context, c *embedtest.Cluster, _ *embedtest.Snapshot) error { return c.Wipe(ctx) },
 	} {
-		for further, writes := range map[string]string{"less far": "", "further than before": "elsewhere", "under load": "etcdlock/load/x1-0"} {
-			t.Run(name+", "+further, func(t *testing.T) {
-				cluster, client := newCluster(t)
-				putKey(t, client, "etcdlock/old/x1-0", "")
-				f := followAll(t, cluster.Client(t), 2*soon)
-				require.Equal(t, "old", f.next().Name)
-				snapshot, err := cluster.Snapshot(within(t))
-				require.NoError(t, err)
-				for i := range 5 {
-					putKey(t, client, fmt.Sprintf("etcdlock/%d/x1-0", i), "")
+		t.Run(name, func(t *testing.T) {
+			cluster, client := newCluster(t)
+			putKey(t, client, "etcdlock/old/x1-0", "")
+			f := followAll(t, cluster.Client(t), 2*soon)
+			require.Equal(t, "old", f.next().Name)
+			snapshot, err := cluster.Snapshot(within(t))
+			require.NoError(t, err)
+			for i := range 5 {
+				putKey(t, client, fmt.Sprintf("etcdlock/%d/x1-0", i), "")
+			}
+			f.until(client)
+			looks := cluster.Hold("Range") // until it is further than before
+			require.NoError(t, back(within(t), cluster, snapshot))
+			load := func(n int) {
+				for range n {
+					putKey(t, client, "etcdlock/load/x1-0", "")
 				}
-				f.until(client)
-				looks := cluster.Hold("Range") // until all is done
-				require.NoError(t, back(within(t), cluster, snapshot))
-				if writes != "" {
-					for range 20 {
-						putKey(t, client, writes, "")
-					}
-				}
-				looks.Heal()
-				if further == "under load" {
-					for range 100 {
-						putKey(t, client, writes, "")
-					}
-				}
-				f.until(client)
-				putKey(t, client, "etcdlock/next/x1-0", "")
-				f.until(client)
-			})
-		}
+			}
+			load(20)
+			looks.Heal()
+			load(100)
+			f.until(client)
+			putKey(t, client, "etcdlock/next/x1-0", "")
+			f.until(client)
+		})
 	}
 }
 
@@ -407,45 +384,23 @@ func TestFollowAllLooksWhereItsOptionsAndItsClientSay(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t)
 	root, tenant := cluster.Client(t), tenantOf(t, cluster, "tenant/")
-	for what, f := range map[string]*following{
-		"shop":              followAll(t, root, never, etcdlock.WithNamespace("shop")),
-		"shop/orders":       followAll(t, root, never, etcdlock.AtPrefix(), etcdlock.WithNamespace("shop")),
-		"all of a tenant":   followAll(t, tenant, never, etcdlock.AtPrefix()),
-		"a tenant's orders": followAll(t, tenant, soon),
+	for what, c := range map[string]struct {
+		*following
+		client    *clientv3.Client
+		key, name string
+	}{
+		"shop":              {followAll(t, root, never, etcdlock.WithNamespace("shop")), root, "shop/orders/x1-0", "orders"},
+		"below shop":        {followAll(t, root, never, etcdlock.AtPrefix(), etcdlock.WithNamespace("shop")), root, "shop/a/b/x1-0", "shop/a/b"},
+		"all of a tenant":   {followAll(t, tenant, never, etcdlock.AtPrefix()), tenant, "orders/x1-0", "orders"},
+		"a tenant's orders": {followAll(t, tenant, soon), tenant, "etcdlock/a%2Fb/x1-0", "a/b"},
 	} {
-		t.Run(what, func(t *testing.T) {
-			f.t = t
-			client, key, name := root, "shop/orders/x1-0", "orders"
-			switch what {
-			case "shop/orders":
-				key, name = "shop/a/b/x1-0", "shop/a/b"
-			case "all of a tenant":
-				client, key, name = tenant, "orders/x1-0", "orders"
-			case "a tenant's orders":
-				client, key, name = tenant, "etcdlock/a%2Fb/x1-0", "a/b"
-			}
-			putKey(t, client, key, "")
-			for f.next().Name != name {
-			}
-			require.Equal(t, key, f.latest[name].Places[0].Key)
-			remove(t, client, key)
-			for len(f.next().Places) > 0 {
-			}
-			require.NotContains(t, f.latest, name)
-		})
-	}
-}
-
-func TestListsOfAllLocksRefuseWhatIsMissing(t *testing.T) {
-	t.Parallel()
-	var none context.Context
-	client := new(clientv3.Client)
-	for _, call := range []func(){
-		func() { etcdlock.InspectAll(none, client) },
-		func() { etcdlock.FollowAll(none, client) },
-		func() { etcdlock.InspectAll(t.Context(), nil) },
-		func() { etcdlock.FollowAll(t.Context(), nil) },
-	} {
-		require.Panics(t, call)
+		putKey(t, c.client, c.key, "")
+		for c.next().Name != c.name {
+		}
+		require.Equal(t, c.key, c.latest[c.name].Places[0].Key, what)
+		remove(t, c.client, c.key)
+		for len(c.next().Places) > 0 {
+		}
+		require.NotContains(t, c.latest, c.name, what)
 	}
 }

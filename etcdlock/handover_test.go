@@ -27,16 +27,19 @@ var handedOn = etcdlock.WithLocalHandover(noBound, 1_000)
 type local struct {
 	cluster  *embedtest.Cluster
 	client   *clientv3.Client
-	session  *session.Session // of m
+	keeper   *session.Keeper // of m
 	m, other *etcdlock.Mutex
 }
 
-// newLocal is for a test that runs beside others.
-func newLocal(t *testing.T, opts ...etcdlock.Option) *local {
+// withLocal runs test in virtual time, where etcd always confirms an ownership in time.
+func withLocal(t *testing.T, test func(*testing.T, *local), opts ...etcdlock.Option) {
 	t.Helper()
-	cluster, client := newCluster(t)
-	s := newSession(t, cluster.Client(t))
-	return &local{cluster, client, s, etcdlock.NewMutex(s, "orders", opts...), newMutex(t, cluster)}
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		keeper := virtualKeeper(t, cluster.Client(t))
+		other := etcdlock.NewMutex(virtualSession(t, cluster.Client(t)), "orders")
+		test(t, &local{cluster, client, keeper, etcdlock.NewMutex(keeper, "orders", opts...), other})
+		requireNothingLeft(t, client)
+	})
 }
 
 // lineUp has n goroutines lock m one after the other, each known to wait before the next one comes.
@@ -59,19 +62,19 @@ func TestGoroutinesHandTheLockOnInOrderAndEtcdWritesNothing(t *testing.T) {
 		"alone beyond it by a number": etcdlock.WithLocalHandover(noBound, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLocal(t, option)
-			h := lock(t, l.m)
-			waiting := lineUp(t, within(t), l.m, 20)
-			token, entries := h.Token(), l.cluster.AppliedIndex()
-			for i, w := range waiting {
-				requireWaiting(t, waiting[i:]...)
+			withLocal(t, func(t *testing.T, l *local) {
+				h := lock(t, l.m)
+				waiting := lineUp(t, within(t), l.m, 20)
+				token, entries := h.Token(), l.cluster.AppliedIndex()
+				for i, w := range waiting {
+					requireWaiting(t, waiting[i:]...)
+					unlock(t, h)
+					h = granted(t, w)
+					require.Equal(t, token, h.Token(), "the token stays the same")
+				}
+				require.Equal(t, entries, l.cluster.AppliedIndex())
 				unlock(t, h)
-				h = granted(t, w)
-				require.Equal(t, token, h.Token(), "the token stays the same")
-			}
-			require.Equal(t, entries, l.cluster.AppliedIndex())
-			unlock(t, h)
-			requireNothingLeft(t, l.client)
+			}, option)
 		})
 	}
 }
@@ -86,50 +89,51 @@ func TestAfterTheBoundOthersHaveTheirTurn(t *testing.T) {
 		"in time":   {etcdlock.WithLocalHandover(1, 1_000), 1}, // over as soon as it begins
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLocal(t, c.option)
-			h := lock(t, l.m)
-			first := h.Token()
-			waiting := lineUp(t, within(t), l.m, 5)
-			remote := queued(t, l.client, l.other, 1)
-			for range c.served - 1 {
+			withLocal(t, func(t *testing.T, l *local) {
+				h := lock(t, l.m)
+				first := h.Token()
+				waiting := lineUp(t, within(t), l.m, 5)
+				remote := queued(t, l.client, l.other, 1)
+				for range c.served - 1 {
+					unlock(t, h)
+					h, waiting = granted(t, waiting[0]), waiting[1:]
+					require.Equal(t, first, h.Token())
+				}
+				requireWaiting(t, remote)
 				unlock(t, h)
-				h, waiting = granted(t, waiting[0]), waiting[1:]
-				require.Equal(t, first, h.Token())
-			}
-			requireWaiting(t, remote)
-			unlock(t, h)
-			theirs := granted(t, remote)
-			require.Greater(t, theirs.Token(), first)
-			requireWaiting(t, waiting...)
-			unlock(t, theirs)
-			for _, w := range waiting {
-				h = granted(t, w)
-				require.Greater(t, h.Token(), theirs.Token())
-				unlock(t, h)
-			}
-			requireNothingLeft(t, l.client)
+				theirs := granted(t, remote)
+				require.Greater(t, theirs.Token(), first)
+				requireWaiting(t, waiting...)
+				unlock(t, theirs)
+				for _, w := range waiting {
+					h = granted(t, w)
+					require.Greater(t, h.Token(), theirs.Token())
+					unlock(t, h)
+				}
+			}, c.option)
 		})
 	}
 }
 
 // The bound holds although etcd does not say whether there is anybody.
 func TestAnOwnerWithoutAnAnswerGivesItsTicketBack(t *testing.T) {
-	l := newLocal(t, etcdlock.WithLocalHandover(1, 1_000))
-	h := lock(t, l.m)
-	waiting := lineUp(t, within(t), l.m, 1)
-	remote := queued(t, l.client, l.other, 1)
-	held := l.cluster.Hold("Txn", embedtest.Once()) // until the end
-	unlock(t, h)
-	require.NoError(t, held.Wait(within(t)))
-	unlock(t, granted(t, remote))
-	unlock(t, granted(t, waiting[0]))
-	held.Heal()
-	requireNothingLeft(t, l.client)
+	withLocal(t, func(t *testing.T, l *local) {
+		h := lock(t, l.m)
+		waiting := lineUp(t, within(t), l.m, 1)
+		remote := queued(t, l.client, l.other, 1)
+		held := l.cluster.Hold("Txn", embedtest.Once()) // until the end
+		unlock(t, h)
+		require.NoError(t, held.Wait(within(t)))
+		unlock(t, granted(t, remote))
+		unlock(t, granted(t, waiting[0]))
+		held.Heal()
+	}, etcdlock.WithLocalHandover(1, 1_000))
 }
 
 // Most give up at about the moment at which they are granted. entries is guarded by the lock alone.
 func TestALocalWaiterThatGivesUpAtItsGrantHarmsNobody(t *testing.T) {
-	l := newLocal(t, etcdlock.WithLocalHandover(noBound, 1_000_000))
+	cluster, client := newCluster(t)
+	m := newMutex(t, cluster, etcdlock.WithLocalHandover(noBound, 1_000_000))
 	entries := 0
 	var granted, gaveUp atomic.Int64
 	var working sync.WaitGroup
@@ -142,7 +146,7 @@ func TestALocalWaiterThatGivesUpAtItsGrantHarmsNobody(t *testing.T) {
 				if !patient {
 					time.AfterFunc(rand.N(200*time.Microsecond), cancel)
 				}
-				h, err := l.m.Lock(ctx)
+				h, err := m.Lock(ctx)
 				if err == nil {
 					entries++
 					granted.Add(1)
@@ -159,131 +163,136 @@ func TestALocalWaiterThatGivesUpAtItsGrantHarmsNobody(t *testing.T) {
 	working.Wait()
 	require.EqualValues(t, granted.Load(), entries)
 	require.Positive(t, gaveUp.Load())
-	requireNothingLeft(t, l.client)
+	requireNothingLeft(t, client)
 }
 
 func TestALocalWaiterThatLeavesInItsTurnKeepsNothing(t *testing.T) {
+	cluster, client := newCluster(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
-	l := newLocal(t, handedOn, etcdlock.WithHooks(&etcdlock.Hooks{
+	m := newMutex(t, cluster, handedOn, etcdlock.WithHooks(&etcdlock.Hooks{
 		Waiting: func(etcdlock.Waiting) { entered <- struct{}{}; <-leave },
 	}))
 	for range 8 { // it may notice its turn or the end of its context first
-		h := lock(t, l.m)
+		h := lock(t, m)
 		ctx, cancel := context.WithCancel(within(t))
-		waiting := locking(ctx, l.m)
+		waiting := locking(ctx, m)
 		await(t, "the waiter", entered)
 		unlock(t, h) // which hands it on
 		cancel()
 		leave <- struct{}{}
 		require.ErrorIs(t, await(t, "giving up", waiting).err, context.Canceled)
-		requireNothingLeft(t, l.client)
+		requireNothingLeft(t, client)
 	}
-	lock(t, l.m)
-	etcdlock.HandToNobody(l.m)
-	requireNothingLeft(t, l.client)
+	lock(t, m)
+	etcdlock.HandToNobody(m)
+	requireNothingLeft(t, client)
 }
 
 // The goroutine with the turn need not unlock before that.
 func TestTheEndOfTheSessionReachesAllLocalWaiters(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		owns bool
-		end  func(*testing.T, *local)
-		want error
-	}{
-		"the session is lost, with the lock": {true, func(t *testing.T, l *local) { lose(t, l.client, l.session) }, etcdlock.ErrLost},
-		"the session is closed":              {false, func(t *testing.T, l *local) { require.NoError(t, l.session.Close(within(t))) }, etcdlock.ErrClosed},
-	} {
+	for name, owns := range map[string]bool{"it is lost, with the lock": true, "it is closed, without": false} {
 		t.Run(name, func(t *testing.T) {
-			l := newLocal(t, handedOn)
-			owner := l.other
-			if c.owns {
-				owner = l.m
-			}
-			h := lock(t, owner)
-			waiting := lineUp(t, within(t), l.m, 3)
-			if !c.owns {
-				awaitTickets(t, l.client, 2)
-			}
-			c.end(t, l)
-			for _, w := range waiting {
-				require.ErrorIs(t, await(t, "the end of a wait", w).err, c.want)
-			}
-			if c.owns {
-				requireLost(t, h)
-			} else {
-				unlock(t, h)
-			}
-			requireNothingLeft(t, l.client)
+			withLocal(t, func(t *testing.T, l *local) {
+				s := current(t, l.keeper)
+				m := etcdlock.NewMutex(s, "orders", handedOn)
+				h := lock(t, map[bool]*etcdlock.Mutex{true: m, false: l.other}[owns])
+				waiting := lineUp(t, within(t), m, 3)
+				want := etcdlock.ErrLost
+				if owns {
+					lose(t, l.client, s)
+				} else {
+					awaitTickets(t, l.client, 2)
+					require.NoError(t, s.Close(within(t)))
+					want = etcdlock.ErrClosed
+				}
+				for _, w := range waiting {
+					require.ErrorIs(t, await(t, "the end of a wait", w).err, want)
+				}
+				if owns {
+					requireLost(t, h)
+				} else {
+					unlock(t, h)
+				}
+			})
 		})
 	}
 }
 
 func TestARemovedPlaceInEtcdsLineIsALossOfTheWaiterThereAlone(t *testing.T) {
-	l := newLocal(t, handedOn)
-	h := lock(t, l.other)
-	waiting := lineUp(t, within(t), l.m, 3)
-	awaitTickets(t, l.client, 2)
-	queue, err := etcdlock.Inspect(within(t), l.client, "orders")
-	require.NoError(t, err)
-	remove(t, l.client, queue.Places[1].Key)
-	require.ErrorIs(t, await(t, "the end of a wait", waiting[0]).err, etcdlock.ErrLost)
-	awaitTickets(t, l.client, 2)
-	requireWaiting(t, waiting[1:]...)
-	unlock(t, h)
-	for _, w := range waiting[1:] {
-		unlock(t, granted(t, w))
-	}
-	requireNothingLeft(t, l.client)
+	withLocal(t, func(t *testing.T, l *local) {
+		h := lock(t, l.other)
+		waiting := lineUp(t, within(t), l.m, 3)
+		awaitTickets(t, l.client, 2)
+		remove(t, l.client, inspect(t, l.client, "orders").Places[1].Key)
+		require.ErrorIs(t, await(t, "the end of a wait", waiting[0]).err, etcdlock.ErrLost)
+		awaitTickets(t, l.client, 2)
+		requireWaiting(t, waiting[1:]...)
+		unlock(t, h)
+		for _, w := range waiting[1:] {
+			unlock(t, granted(t, w))
+		}
+	}, handedOn)
 }
 
-func TestIfOnlyTheKeyIsLostLocalWaitersStandInLineAgain(t *testing.T) {
-	l := newLocal(t, handedOn)
-	h := lock(t, l.m)
-	waiting := lineUp(t, within(t), l.m, 3)
-	remove(t, l.client, h.Key())
-	await(t, "the holder's loss", h.Done())
-	require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
-	for _, w := range waiting {
-		next := granted(t, w)
+func TestIfOnlyTheKeyIsLostTheTurnIsPassedOnOnceAndLocalWaitersStandInLineAgain(t *testing.T) {
+	withLocal(t, func(t *testing.T, l *local) {
+		h := lock(t, l.m)
+		waiting := lineUp(t, within(t), l.m, 3)
+		remove(t, l.client, h.Key())
+		await(t, "the holder's loss", h.Done())
+		require.ErrorIs(t, h.Err(), etcdlock.ErrLost)
+		next := granted(t, waiting[0])
 		require.Greater(t, next.Token(), h.Token())
+		require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
+		require.Equal(t, 1, tickets(t, l.client))
+		for _, w := range waiting[1:] {
+			requireWaiting(t, w)
+			unlock(t, next)
+			last := granted(t, w)
+			require.Equal(t, next.Token(), last.Token())
+			next = last
+		}
 		unlock(t, next)
-	}
-	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-	require.Eventually(t, func() bool {
-		again := lock(t, l.m)
-		unlock(t, again)
-		return again.Key() == h.Key() // the name is free again
-	}, patience, waitABit)
+		require.Eventually(t, func() bool {
+			again := lock(t, l.m)
+			unlock(t, again)
+			return again.Key() == h.Key() // the name is free again
+		}, patience, waitABit)
+	}, handedOn)
 }
 
 func TestTryLockOfALocalLine(t *testing.T) {
-	l := newLocal(t, handedOn)
-	h := tryLock(t, l.m)
-	before := l.cluster.Calls("Range")
-	requireBusy(t, l.m)
-	require.Equal(t, before, l.cluster.Calls("Range"), "it knows by itself")
-	waiting := lineUp(t, within(t), l.m, 1)
-	unlock(t, h)
-	unlock(t, granted(t, waiting[0]))
-	theirs := lock(t, l.other)
-	requireBusy(t, l.m)
-	unlock(t, theirs)
-	requireNothingLeft(t, l.client)
+	withLocal(t, func(t *testing.T, l *local) {
+		h := tryLock(t, l.m)
+		before := l.cluster.Calls("Range")
+		requireBusy(t, l.m)
+		require.Equal(t, before, l.cluster.Calls("Range"), "it knows by itself")
+		waiting := lineUp(t, within(t), l.m, 1)
+		unlock(t, h)
+		unlock(t, granted(t, waiting[0]))
+		theirs := lock(t, l.other)
+		requireBusy(t, l.m)
+		unlock(t, theirs)
+	}, handedOn)
 }
 
-func TestTheUnlockAfterALossDoesNotPassTheTurnOnAgain(t *testing.T) {
-	l := newLocal(t, handedOn)
-	h := lock(t, l.m)
-	waiting := lineUp(t, within(t), l.m, 2)
-	remove(t, l.client, h.Key())
-	next := granted(t, waiting[0])
-	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-	requireWaiting(t, waiting[1])
-	require.Equal(t, 1, tickets(t, l.client))
-	unlock(t, next)
-	last := granted(t, waiting[1])
-	require.Equal(t, next.Token(), last.Token())
-	unlock(t, last)
-	requireNothingLeft(t, l.client)
+// Each without a deadline has 10 s, as without a line.
+func TestWithoutASessionCallersOfALocalLineGiveUpAtTheSameTime(t *testing.T) {
+	withLocal(t, func(t *testing.T, l *local) {
+		silence := l.cluster.LoseRequest("LeaseGrant")
+		start := time.Now()
+		var returned []<-chan time.Time
+		for range 3 {
+			returned = append(returned, stopwatch(func() {
+				_, err := l.m.Lock(context.Background())
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}))
+		}
+		for _, r := range returned {
+			require.Equal(t, 10*time.Second, (<-r).Sub(start))
+		}
+		silence.Heal()
+		unlock(t, lock(t, l.m))
+	}, handedOn)
 }

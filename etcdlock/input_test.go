@@ -105,6 +105,8 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 		"a Multi of no locks":            {func() { etcdlock.NewMulti(s) }},
 		"a Multi needs a session source": {func() { etcdlock.NewMulti(nil, m) }},
 		"Inspect needs a client":         {func() { _, _ = etcdlock.Inspect(ctx, noClient, "orders") }},
+		"InspectAll needs a client":      {func() { etcdlock.InspectAll(ctx, noClient) }},
+		"FollowAll needs a client":       {func() { etcdlock.FollowAll(ctx, noClient) }},
 		"ForceRelease needs a client":    {func() { _ = etcdlock.ForceRelease(ctx, nil, "orders", 1) }},
 		"Do needs a lock": {
 			func() { _ = etcdlock.Do(ctx, nil, work) },
@@ -232,6 +234,8 @@ func TestMistakesPanicWithTheReason(t *testing.T) {
 			func() { term.Txn(noContext) },
 			func() { _, _ = etcdlock.Inspect(noContext, client, "orders") },
 			func() { _ = etcdlock.ForceRelease(noContext, client, "orders", 1) },
+			func() { etcdlock.InspectAll(noContext, client) },
+			func() { etcdlock.FollowAll(noContext, client) },
 			func() { _ = etcdlock.RequireHeld(noContext, "orders") },
 			func() { _, _ = queue.Join(noContext, fairqueue.Exclusive) },
 			func() { _, _, _ = queue.Entries(noContext) },

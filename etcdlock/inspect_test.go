@@ -100,27 +100,28 @@ func TestInspectTellsTheTTLOfEveryPlaceOfALease(t *testing.T) {
 }
 
 func TestInspectAsksAgainForATTLAndDoesWithoutThoseThatAreNotTold(t *testing.T) {
-	q := newLine(t)
-	of := func(s *session.Session) embedtest.FaultOption {
-		return embedtest.When(func(message any) bool {
-			r, ok := message.(*etcdserverpb.LeaseTimeToLiveRequest)
-			return ok && r.ID == int64(s.Lease())
-		})
-	}
-	once, never := newSession(t, q.cluster.Client(t)), newSession(t, q.cluster.Client(t))
-	one := lock(t, etcdlock.NewRWMutex(once, "orders").RLocker())
-	two := lock(t, etcdlock.NewRWMutex(never, "orders").RLocker())
-	q.cluster.LoseReply("LeaseTimeToLive", of(once), embedtest.Once())
-	defer q.cluster.LoseReply("LeaseTimeToLive", of(never)).Heal()
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		of := func(s *session.Session) embedtest.FaultOption {
+			return embedtest.When(func(message any) bool {
+				r, ok := message.(*etcdserverpb.LeaseTimeToLiveRequest)
+				return ok && r.ID == int64(s.Lease())
+			})
+		}
+		once, never := virtualSession(t, client), virtualSession(t, client)
+		one := lock(t, etcdlock.NewRWMutex(once, "orders").RLocker())
+		two := lock(t, etcdlock.NewRWMutex(never, "orders").RLocker())
+		cluster.LoseReply("LeaseTimeToLive", of(once), embedtest.Once())
+		defer cluster.LoseReply("LeaseTimeToLive", of(never)).Heal()
 
-	ctx := within(t)
-	seen, err := etcdlock.Inspect(ctx, q.client, "orders")
-	require.NoError(t, err)
-	require.NoError(t, ctx.Err(), "the context is not used up")
-	require.Len(t, seen.Places, 2)
-	require.Positive(t, seen.Places[0].TTL)
-	require.Zero(t, seen.Places[1].TTL)
-	unlockAll(t, one, two)
+		ctx := within(t)
+		seen, err := etcdlock.Inspect(ctx, client, "orders")
+		require.NoError(t, err)
+		require.NoError(t, ctx.Err(), "the context is not used up")
+		require.Len(t, seen.Places, 2)
+		require.Positive(t, seen.Places[0].TTL)
+		require.Zero(t, seen.Places[1].TTL)
+		unlockAll(t, one, two)
+	})
 }
 
 // What a lock is made with can be given as it is, of whatever kind it is.
@@ -137,6 +138,10 @@ func TestInspectTakesTheOptionsOfEveryKind(t *testing.T) {
 		q := inspect(t, client, "orders", append(options, etcdlock.WithNamespace("shop"))...)
 		require.Equal(t, "shop/orders/", q.Prefix)
 	}
+	_, err := etcdlock.Inspect(within(t), client, "")
+	require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+	_, err = etcdlock.Inspect(cancelled(), client, "a")
+	require.Error(t, err)
 }
 
 func TestInspectKnowsSizesAndWeights(t *testing.T) {
@@ -165,35 +170,6 @@ func TestInspectKnowsSizesAndWeights(t *testing.T) {
 	locking(within(t), weighted{large, 5})
 	require.Eventually(t, func() bool { return len(inspect(t, p.client, "large").Places) == 3 }, patience, waitABit)
 	require.Equal(t, 2, inspect(t, p.client, "large").Holding, "weights add up, whatever their size")
-}
-
-func TestInspectKnowsCandidates(t *testing.T) {
-	c := newContest(t)
-	c.lead("node-1", etcdlock.WithPriority(7))
-	seen := inspect(t, c.client, "controller")
-	require.Len(t, seen.Places, 1)
-	p := seen.Places[0]
-	require.Equal(t, "candidate", p.Kind)
-	require.Equal(t, "node-1", p.Value)
-	require.Equal(t, 7, p.Priority)
-	require.True(t, p.Holding)
-	require.Zero(t, p.Owner)
-}
-
-func TestInspectLooksWhereTheOptionsSay(t *testing.T) {
-	cluster, _ := newCluster(t)
-	s := newSession(t, cluster.Client(t))
-	for _, opts := range [][]etcdlock.Option{{etcdlock.AtPrefix()}, {etcdlock.WithNamespace("shop")}} {
-		h := lock(t, etcdlock.NewMutex(s, "a/b", opts...))
-		seen := inspect(t, s.Client(), "a/b", opts...)
-		require.Len(t, seen.Places, 1)
-		require.Equal(t, h.Key(), seen.Places[0].Key)
-		unlock(t, h)
-	}
-	_, err := etcdlock.Inspect(within(t), s.Client(), "")
-	require.ErrorIs(t, err, etcdlock.ErrInvalidName)
-	_, err = etcdlock.Inspect(cancelled(), s.Client(), "a")
-	require.Error(t, err)
 }
 
 func TestForceReleaseLetsTheNextInAndNothingElse(t *testing.T) {

@@ -4,110 +4,117 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/session"
 )
 
 // kept is without a time after which it would be given back.
 var kept = etcdlock.WithRetention(noBound)
 
-// keepLock locks and unlocks m until that keeps it: if etcd is too slow to confirm it, it is given back.
-func keepLock(t *testing.T, m *etcdlock.Mutex) *etcdlock.Hold {
+// keep locks and unlocks the mutex, which keeps it.
+func (l *local) keep(t *testing.T) *etcdlock.Hold {
 	t.Helper()
-	for {
-		h := lock(t, m)
-		if unlock(t, h); etcdlock.OwnsLocally(m) {
-			return h
-		}
-	}
+	h := lock(t, l.m)
+	unlock(t, h)
+	require.True(t, etcdlock.OwnsLocally(l.m))
+	return h
+}
+
+// giveBack has another process want the lock, so that it is kept no longer.
+func (l *local) giveBack(t *testing.T) {
+	t.Helper()
+	unlock(t, lock(t, l.other))
 }
 
 func TestALockThatIsKeptIsLockedAgainWithoutAWrite(t *testing.T) {
-	l := newLocal(t, kept)
-	h := lock(t, l.m)
-	token := h.Token()
-	unlock(t, h)
-	awaitTickets(t, l.client, 1)
-	entries := l.cluster.AppliedIndex()
-	for range 100 {
-		h = lock(t, l.m)
-		require.Equal(t, token, h.Token())
-		requireBusy(t, l.m)
+	withLocal(t, func(t *testing.T, l *local) {
+		h := l.keep(t)
+		token := h.Token()
+		entries := l.cluster.AppliedIndex()
+		for range 100 {
+			h = lock(t, l.m)
+			require.Equal(t, token, h.Token())
+			requireBusy(t, l.m)
+			unlock(t, h)
+			require.NoError(t, h.Unlock(within(t)), "twice")
+			require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
+		}
+		_, err := l.m.Lock(cancelled())
+		require.ErrorIs(t, err, context.Canceled)
+		h = tryLock(t, l.m)
+		require.Equal(t, token, h.Token(), "a context that is over has not ended it")
 		unlock(t, h)
-		require.NoError(t, h.Unlock(within(t)), "twice")
-		require.ErrorIs(t, h.Err(), etcdlock.ErrUnlocked)
-	}
-	_, err := l.m.Lock(cancelled())
-	require.ErrorIs(t, err, context.Canceled)
-	h = tryLock(t, l.m)
-	require.Equal(t, token, h.Token(), "a context that is over has not ended it")
-	unlock(t, h)
-	require.Equal(t, entries, l.cluster.AppliedIndex())
+		require.Equal(t, entries, l.cluster.AppliedIndex())
+		l.giveBack(t)
+	}, kept)
 }
 
 func TestALockThatIsKeptIsGivenUpWhenItIsWanted(t *testing.T) {
-	l := newLocal(t, kept)
-	for range 3 {
-		h := lock(t, l.m)
-		unlock(t, h) // and is kept
-		theirs := lock(t, l.other)
-		require.Greater(t, theirs.Token(), h.Token())
-		waiting := queued(t, l.client, l.m, 1)
-		unlock(t, theirs)
-		unlock(t, granted(t, waiting))
-	}
-	// Wanted while it is held, after it was kept or anew: it is not kept.
-	for range 2 {
-		h := lock(t, l.m)
-		remote := queued(t, l.client, l.other, 1)
-		requireWaiting(t, remote)
-		unlock(t, h)
-		require.False(t, etcdlock.OwnsLocally(l.m), "it was given back at once")
-		unlock(t, granted(t, remote))
-		awaitTickets(t, l.client, 0)
-	}
+	withLocal(t, func(t *testing.T, l *local) {
+		for range 3 {
+			h := l.keep(t)
+			theirs := lock(t, l.other)
+			require.Greater(t, theirs.Token(), h.Token())
+			waiting := queued(t, l.client, l.m, 1)
+			unlock(t, theirs)
+			unlock(t, granted(t, waiting))
+		}
+		// Wanted while it is held, after it was kept or anew: it is not kept.
+		for range 2 {
+			h := lock(t, l.m)
+			remote := queued(t, l.client, l.other, 1)
+			requireWaiting(t, remote)
+			unlock(t, h)
+			require.False(t, etcdlock.OwnsLocally(l.m), "it was given back at once")
+			unlock(t, granted(t, remote))
+			awaitTickets(t, l.client, 0)
+		}
+	}, kept)
 }
 
 func TestALockThatIsKeptAndLostIsTakenAnew(t *testing.T) {
-	l := newLocal(t, kept)
-	h := keepLock(t, l.m)
-	remove(t, l.client, h.Key())
-	require.Eventually(t, func() bool { return !etcdlock.OwnsLocally(l.m) }, patience, waitABit)
-	again := lock(t, l.m)
-	require.Greater(t, again.Token(), h.Token())
-	unlock(t, again)
-	require.Eventually(t, func() bool {
+	withLocal(t, func(t *testing.T, l *local) {
+		h := l.keep(t)
+		remove(t, l.client, h.Key())
+		require.Eventually(t, func() bool { return !etcdlock.OwnsLocally(l.m) }, patience, waitABit)
 		again := lock(t, l.m)
-		remove(t, l.client, again.Key())
-		require.ErrorIs(t, again.Unlock(within(t)), etcdlock.ErrLost)
-		return again.Key() == h.Key()
-	}, patience, waitABit, "the name is free again")
+		require.Greater(t, again.Token(), h.Token())
+		unlock(t, again)
+		require.Eventually(t, func() bool {
+			again := lock(t, l.m)
+			remove(t, l.client, again.Key())
+			require.ErrorIs(t, again.Unlock(within(t)), etcdlock.ErrLost)
+			return again.Key() == h.Key()
+		}, patience, waitABit, "the name is free again")
+	}, kept)
 }
 
 func TestAKeptLockIsHandedOnInMemoryWhileNoOtherProcessWantsIt(t *testing.T) {
-	l := newLocal(t, kept)
-	h := lock(t, l.m)
-	waiting := lineUp(t, within(t), l.m, 3)
-	entries := l.cluster.AppliedIndex()
-	unlock(t, h)
-	next := granted(t, waiting[0])
-	require.Equal(t, h.Token(), next.Token())
-	require.Equal(t, entries, l.cluster.AppliedIndex())
-
-	remote := queued(t, l.client, l.other, 1)
-	unlock(t, next)
-	theirs := granted(t, remote)
-	requireWaiting(t, waiting[1:]...)
-	unlock(t, theirs)
-	for _, w := range waiting[1:] {
-		h = granted(t, w)
-		require.Greater(t, h.Token(), theirs.Token())
+	withLocal(t, func(t *testing.T, l *local) {
+		h := lock(t, l.m)
+		waiting := lineUp(t, within(t), l.m, 3)
+		entries := l.cluster.AppliedIndex()
 		unlock(t, h)
-	}
+		next := granted(t, waiting[0])
+		require.Equal(t, h.Token(), next.Token())
+		require.Equal(t, entries, l.cluster.AppliedIndex())
+
+		remote := queued(t, l.client, l.other, 1)
+		unlock(t, next)
+		theirs := granted(t, remote)
+		requireWaiting(t, waiting[1:]...)
+		unlock(t, theirs)
+		for _, w := range waiting[1:] {
+			h = granted(t, w)
+			require.Greater(t, h.Token(), theirs.Token())
+			unlock(t, h)
+		}
+		l.giveBack(t)
+	}, kept)
 }
 
 func TestALockThatIsKeptHasOneListener(t *testing.T) {
@@ -125,52 +132,42 @@ func TestALockThatIsKeptHasOneListener(t *testing.T) {
 }
 
 func TestALocalLineGoesOnWithTheKeepersNextSession(t *testing.T) {
-	_, client := newCluster(t)
-	sessions := keep(t, client)
-	m := etcdlock.NewMutex(sessions, "orders", handedOn, kept)
-	unlock(t, lock(t, m))
-	s := current(t, sessions)
-	lose(t, client, s)
-	h := lock(t, m)
-	require.NoError(t, h.Err())
-	require.NotEqual(t, s.Lease(), current(t, sessions).Lease())
-	unlock(t, h)
+	withLocal(t, func(t *testing.T, l *local) {
+		l.keep(t)
+		s := current(t, l.keeper)
+		lose(t, l.client, s)
+		h := lock(t, l.m)
+		require.NoError(t, h.Err())
+		require.NotEqual(t, s.Lease(), current(t, l.keeper).Lease())
+		unlock(t, h)
+		l.giveBack(t)
+	}, handedOn, kept)
 }
 
-// removals are the ways in which a ticket goes by hand. Its holder may lock again.
-var removals = map[string]func(*testing.T, *embedtest.Cluster, *session.Session, *etcdlock.Hold){
-	"the key is removed": func(t *testing.T, c *embedtest.Cluster, _ *session.Session, h *etcdlock.Hold) {
-		force(t, c.Client(t), h.Key(), h.Token())
-	},
-	"the lease is revoked": func(t *testing.T, c *embedtest.Cluster, s *session.Session, _ *etcdlock.Hold) {
-		revoke(t, c.Client(t), s)
-	},
-}
-
-// removal is what eachRemoval gives to a test.
-type removal struct {
-	cluster  *embedtest.Cluster
-	m, other *etcdlock.Mutex // of one name
-	gone     func(*etcdlock.Hold)
-	silence  *embedtest.Fault // of all watches
+// gone removes the ticket of a hold by one of two ways, with which its holder may lock again. Then it takes as much
+// time as that takes outside: an ownership that is used without a pause is trusted without a question.
+func (l *local) gone(t *testing.T, byKey bool, h *etcdlock.Hold) {
+	t.Helper()
+	if byKey {
+		force(t, l.client, h.Key(), h.Token())
+	} else {
+		revoke(t, l.client, current(t, l.keeper))
+	}
+	time.Sleep(time.Millisecond)
 }
 
 // eachRemoval runs test with a mutex that has the options, and with what removes the ticket of a hold of it.
-// No watch reports that.
-func eachRemoval(t *testing.T, test func(*testing.T, removal), opts ...etcdlock.Option) {
+// No watch reports that before the silence is healed.
+func eachRemoval(
+	t *testing.T, test func(t *testing.T, l *local, gone func(*etcdlock.Hold), silence *embedtest.Fault), opts ...etcdlock.Option,
+) {
+	t.Helper()
 	t.Parallel()
-	for name, remove := range removals {
+	for name, byKey := range map[string]bool{"the key is removed": true, "the lease is revoked": false} {
 		t.Run(name, func(t *testing.T) {
-			cluster, _ := newCluster(t)
-			keeper := keep(t, cluster.Client(t))
-			s := current(t, keeper)
-			test(t, removal{
-				cluster: cluster,
-				m:       etcdlock.NewMutex(keeper, "orders", opts...),
-				other:   newMutex(t, cluster),
-				gone:    func(h *etcdlock.Hold) { remove(t, cluster, s, h) },
-				silence: cluster.SwallowWatchEvents(),
-			})
+			withLocal(t, func(t *testing.T, l *local) {
+				test(t, l, func(h *etcdlock.Hold) { l.gone(t, byKey, h) }, l.cluster.SwallowWatchEvents())
+			}, opts...)
 		})
 	}
 }
@@ -181,21 +178,23 @@ func TestAHandOverInMemoryIsOfATicketThatIsThere(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]int{"the first": 0, "a later one": 1} {
 		t.Run(name, func(t *testing.T) {
-			eachRemoval(t, func(t *testing.T, r removal) {
-				h := lock(t, r.m)
-				for _, w := range lineUp(t, within(t), r.m, before) {
+			eachRemoval(t, func(t *testing.T, l *local, gone func(*etcdlock.Hold), silence *embedtest.Fault) {
+				h := lock(t, l.m)
+				for _, w := range lineUp(t, within(t), l.m, before) {
 					unlock(t, h)
 					h = granted(t, w)
 				}
-				r.gone(h)
-				theirs := lock(t, r.other)
-				last := lineUp(t, within(t), r.m, 1)[0]
+				gone(h)
+				theirs := lock(t, l.other)
+				last := lineUp(t, within(t), l.m, 1)[0]
 				require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 				requireWaiting(t, last)
 				require.NoError(t, theirs.Err())
-				r.silence.Heal()
+				silence.Heal()
 				unlock(t, theirs)
-				require.Greater(t, await(t, "the next grant", last).hold.Token(), theirs.Token())
+				next := granted(t, last)
+				require.Greater(t, next.Token(), theirs.Token())
+				unlock(t, next)
 			}, handedOn)
 		})
 	}
@@ -205,7 +204,7 @@ func TestAHandOverInMemoryIsOfATicketThatIsThere(t *testing.T) {
 func TestAGrantThatIsOlderThanTheCallIsOfATicketThatIsThere(t *testing.T) {
 	cluster, client := newCluster(t)
 	mine, link := cluster.Link(t)
-	m := etcdlock.NewMutex(newSession(t, mine), "orders", etcdlock.WithLocalHandover(noBound, 1_000))
+	m := etcdlock.NewMutex(newSession(t, mine), "orders", handedOn)
 	joining := cluster.Hold("Txn", embedtest.Once())
 	ctx, cancel := context.WithCancel(within(t))
 	first := lineUp(t, ctx, m, 1)[0]
@@ -227,17 +226,18 @@ func TestAGrantThatIsOlderThanTheCallIsOfATicketThatIsThere(t *testing.T) {
 }
 
 func TestALockThatIsKeptIsTakenOnlyIfItIsThere(t *testing.T) {
-	eachRemoval(t, func(t *testing.T, r removal) {
-		h := keepLock(t, r.m)
-		r.gone(h)
-		theirs := lock(t, r.other)
-		waiting := locking(within(t), r.m)
+	eachRemoval(t, func(t *testing.T, l *local, gone func(*etcdlock.Hold), silence *embedtest.Fault) {
+		gone(l.keep(t))
+		theirs := lock(t, l.other)
+		waiting := locking(within(t), l.m)
 		requireWaiting(t, waiting)
 		require.NoError(t, theirs.Err())
-		requireBusy(t, r.m)
-		r.silence.Heal()
+		awaitTickets(t, l.client, 2)
+		requireBusy(t, l.m)
+		silence.Heal()
 		unlock(t, theirs)
 		unlock(t, granted(t, waiting))
+		l.giveBack(t)
 	}, kept)
 }
 
@@ -246,20 +246,19 @@ func TestUnlockOfALockThatWouldBeKeptTellsThatItIsGone(t *testing.T) {
 	t.Parallel()
 	for name, opt := range map[string]etcdlock.Option{"kept": kept, "a minimum": etcdlock.WithMinHold(aLongTime)} {
 		t.Run(name, func(t *testing.T) {
-			eachRemoval(t, func(t *testing.T, r removal) {
-				h := lock(t, r.m)
+			eachRemoval(t, func(t *testing.T, l *local, gone func(*etcdlock.Hold), silence *embedtest.Fault) {
 				if name == "kept" {
-					unlock(t, h)
-					h = lock(t, r.m)
+					l.keep(t)
 				}
-				r.gone(h)
-				theirs := lock(t, r.other)
+				h := lock(t, l.m)
+				gone(h)
+				theirs := lock(t, l.other)
 				if name == "kept" { // the question finds it, not the release: its reply is lost
-					r.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(deletes))
+					l.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(deletes))
 				}
 				require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
-				requireBusy(t, r.m)
-				r.silence.Heal()
+				requireBusy(t, l.m)
+				silence.Heal()
 				require.NoError(t, theirs.Err())
 				unlock(t, theirs)
 			}, opt)
@@ -269,47 +268,68 @@ func TestUnlockOfALockThatWouldBeKeptTellsThatItIsGone(t *testing.T) {
 
 // No watch reports the other process.
 func TestAKeptLockIsNotTakenAgainBeforeAnotherProcessThatWaits(t *testing.T) {
-	l := newLocal(t, kept)
-	silence := l.cluster.SwallowWatchEvents()
-	keepLock(t, l.m)
-	remote := queued(t, l.client, l.other, 1)
-	waiting := locking(within(t), l.m)
-	requireWaiting(t, waiting)
-	silence.Heal()
-	theirs := granted(t, remote)
-	unlock(t, theirs)
-	require.Greater(t, granted(t, waiting).Token(), theirs.Token())
+	withLocal(t, func(t *testing.T, l *local) {
+		silence := l.cluster.SwallowWatchEvents()
+		l.keep(t)
+		remote := queued(t, l.client, l.other, 1)
+		waiting := locking(within(t), l.m)
+		requireWaiting(t, waiting)
+		silence.Heal()
+		theirs := granted(t, remote)
+		unlock(t, theirs)
+		h := granted(t, waiting)
+		require.Greater(t, h.Token(), theirs.Token())
+		unlock(t, h)
+		l.giveBack(t)
+	}, kept)
 }
 
 // Others wait in memory meanwhile.
 func TestALockThatIsKeptAndLostWhileItIsAskedForPassesItsTurnOnce(t *testing.T) {
-	l := newLocal(t, kept)
-	h := keepLock(t, l.m)
-	awaitTickets(t, l.client, 1) // a pause, after which the ticket is asked for
-	question := l.cluster.Hold("Txn", embedtest.Once())
-	first := locking(within(t), l.m)
-	require.NoError(t, question.Wait(within(t)))
-	second := locking(within(t), l.m)
-	_ = etcdlock.ForceRelease(within(t), l.client, h.Key(), h.Token()) // unless it comes too late
-	require.Eventually(t, func() bool { return !etcdlock.OwnsLocally(l.m) }, patience, waitABit)
-	question.Heal()
-	next := granted(t, first)
-	require.Greater(t, next.Token(), h.Token())
-	require.Eventually(t, func() bool { return etcdlock.WaitingLocally(l.m) == 1 }, patience, waitABit)
-	require.Equal(t, 1, tickets(t, l.client), "only the claim with the turn is in etcd's line")
-	unlock(t, next)
-	unlock(t, granted(t, second))
+	withLocal(t, func(t *testing.T, l *local) {
+		h := l.keep(t)
+		time.Sleep(waitABit) // a pause, after which the ticket is asked for
+		question := l.cluster.Hold("Txn", embedtest.Once())
+		first := locking(within(t), l.m)
+		require.NoError(t, question.Wait(within(t)))
+		second := locking(within(t), l.m)
+		force(t, l.client, h.Key(), h.Token())
+		require.Eventually(t, func() bool { return !etcdlock.OwnsLocally(l.m) }, patience, waitABit)
+		question.Heal()
+		next := granted(t, first)
+		require.Greater(t, next.Token(), h.Token())
+		require.Eventually(t, func() bool { return etcdlock.WaitingLocally(l.m) == 1 }, patience, waitABit)
+		require.Equal(t, 1, tickets(t, l.client), "only the claim with the turn is in etcd's line")
+		unlock(t, next)
+		unlock(t, granted(t, second))
+		l.giveBack(t)
+	}, kept)
 }
 
 // The ticket of the process must not be in the way of its own call.
 func TestTryLockTakesAKeptLockAnewIfEtcdDoesNotSayThatItIsThere(t *testing.T) {
-	l := newLocal(t, kept)
-	h := keepLock(t, l.m)
-	awaitTickets(t, l.client, 1) // a pause, after which the ticket is asked for
-	question := l.cluster.Hold("Txn", embedtest.Once())
-	again := tryLock(t, l.m)
-	require.Greater(t, again.Token(), h.Token())
-	question.Heal()
-	require.NoError(t, again.Err())
-	unlock(t, again)
+	withLocal(t, func(t *testing.T, l *local) {
+		h := l.keep(t)
+		time.Sleep(waitABit) // a pause, after which the ticket is asked for
+		question := l.cluster.Hold("Txn", embedtest.Once())
+		again := tryLock(t, l.m)
+		require.Greater(t, again.Token(), h.Token())
+		question.Heal()
+		require.NoError(t, again.Err())
+		unlock(t, again)
+		l.giveBack(t)
+	}, kept)
+}
+
+// The time begins when the lock is unlocked, however long it was held.
+func TestALockIsKeptForItsTimeAfterALongHold(t *testing.T) {
+	withLocal(t, func(t *testing.T, l *local) {
+		h := lock(t, l.m)
+		time.Sleep(time.Minute)
+		unlock(t, h)
+		time.Sleep(4 * time.Second)
+		require.Equal(t, 1, tickets(t, l.client))
+		time.Sleep(2 * time.Second)
+		require.Zero(t, tickets(t, l.client))
+	}, etcdlock.WithRetention(5*time.Second))
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
@@ -51,32 +52,31 @@ func TestRunEndsWithItsContextWhileItWaits(t *testing.T) {
 func TestRunEndsWithItsContextWhileItLeads(t *testing.T) {
 	c := newContest(t)
 	errStopped := errors.New("stopped")
-	for name, outcome := range map[string]struct {
+	for _, outcome := range []struct {
 		lead  func(context.Context) error
-		joins bool
+		joins bool // the error of Run
 	}{
-		"content":           {func(context.Context) error { return nil }, false},
-		"context's error":   {func(ctx context.Context) error { return ctx.Err() }, false},
-		"context's cause":   {context.Cause, false},
-		"error of its own":  {func(context.Context) error { return errWork }, true},
-		"end of a deadline": {func(context.Context) error { return context.DeadlineExceeded }, false},
+		{func(context.Context) error { return nil }, false},
+		{func(ctx context.Context) error { return ctx.Err() }, false},
+		{context.Cause, false},
+		{func(context.Context) error { return errWork }, true},
+		{func(context.Context) error { return context.DeadlineExceeded }, false},
 	} {
 		begun := make(chan struct{})
 		returned, stop := running(t, etcdlock.NewElection(c.keeper(), "controller"), "a", func(ctx context.Context, term *etcdlock.Term) error {
 			close(begun)
 			<-ctx.Done()
-			if !errors.Is(context.Cause(ctx), errStopped) || term.Err() != nil {
-				t.Errorf("%s: cause %v, term %v", name, context.Cause(ctx), term.Err())
-			}
+			assert.ErrorIs(t, context.Cause(ctx), errStopped)
+			assert.NoError(t, term.Err())
 			return outcome.lead(ctx)
 		})
 		await(t, "the term", begun)
 		stop(errStopped)
 		err := await(t, "the end of Run", returned)
-		require.ErrorIs(t, err, errStopped, name)
-		require.Equal(t, outcome.joins, errors.Is(err, errWork), name)
-		require.NotErrorIs(t, err, context.DeadlineExceeded, name)
-		require.Zero(t, tickets(t, c.client), name)
+		require.ErrorIs(t, err, errStopped)
+		require.Equal(t, outcome.joins, errors.Is(err, errWork))
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.Zero(t, tickets(t, c.client))
 	}
 }
 

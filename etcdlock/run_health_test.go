@@ -48,15 +48,14 @@ func requireUnhealthy(t *testing.T, ctx context.Context) {
 // no time passes while there is something to do, however slow the machine is.
 
 func TestAnUnhealthyLeaderResignsAndDoesNotCampaignUntilItIsHealthy(t *testing.T) {
-	t.Parallel()
 	inVirtualContest(t, func(t *testing.T, c *contest) {
 		var p patient
 		r := c.run("a", p.option())
-		ctx, first := r.next()
+		first := r.next()
 		c.stand("b")
 		p.sick.Store(true)
-		requireUnhealthy(t, ctx)
-		require.ErrorIs(t, context.Cause(ctx), errSick)
+		requireUnhealthy(t, first.ctx)
+		require.ErrorIs(t, context.Cause(first.ctx), errSick)
 		other := c.next("b")
 		require.ErrorIs(t, first.Err(), etcdlock.ErrUnlocked)
 
@@ -65,8 +64,7 @@ func TestAnUnhealthyLeaderResignsAndDoesNotCampaignUntilItIsHealthy(t *testing.T
 		p.awaitFailures(t, 100) // which takes longer than the pause between two terms
 		require.Equal(t, before, c.cluster.AppliedIndex(), "it does not campaign")
 		p.sick.Store(false)
-		_, second := r.next()
-		require.Greater(t, second.Token(), other.Token())
+		require.Greater(t, r.next().Token(), other.Token())
 		r.finish()
 	})
 }
@@ -84,7 +82,6 @@ func TestACandidateThatIsUnhealthyAtTheStartDoesNotCampaign(t *testing.T) {
 
 // It became unhealthy while it waited.
 func TestACandidateThatIsUnhealthyInItsTurnDoesNotLead(t *testing.T) {
-	t.Parallel()
 	inVirtualContest(t, func(t *testing.T, c *contest) {
 		leader := c.lead("a")
 		var p patient
@@ -105,7 +102,6 @@ func TestAHealthCheckThatHangsDoesNotKeepALeader(t *testing.T) {
 	t.Parallel()
 	for name, heeds := range map[string]bool{"it heeds its context": true, "it never returns": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			inVirtualContest(t, func(t *testing.T, c *contest) {
 				stuck := make(chan struct{})
 				var hangs atomic.Bool
@@ -122,9 +118,9 @@ func TestAHealthCheckThatHangsDoesNotKeepALeader(t *testing.T) {
 					<-ctx.Done()
 					return ctx.Err()
 				}))
-				ctx, _ := r.next()
+				term := r.next()
 				hangs.Store(true)
-				requireUnhealthy(t, ctx)
+				requireUnhealthy(t, term.ctx)
 				awaitTickets(t, c.client, 0)
 				time.Sleep(time.Second) // in which it would be asked again
 				require.LessOrEqual(t, hanging.Load(), int64(1))

@@ -22,15 +22,20 @@ type runner struct {
 	returned <-chan error
 	stop     context.CancelCauseFunc // ends Run's context
 
-	begun chan *etcdlock.Term
-	ctx   chan context.Context
+	begun chan led
 	end   chan error
+}
+
+// led is a term, with the context that Run gives to the leader.
+type led struct {
+	*etcdlock.Term
+	ctx context.Context
 }
 
 // run runs a candidate on a keeper of its own.
 func (c *contest) run(value string, opts ...etcdlock.Option) *runner {
 	c.t.Helper()
-	r := &runner{t: c.t, keeper: c.keeper(), begun: make(chan *etcdlock.Term, 1), ctx: make(chan context.Context, 1), end: make(chan error)}
+	r := &runner{t: c.t, keeper: c.keeper(), begun: make(chan led, 1), end: make(chan error)}
 	r.returned, r.stop = running(c.t, etcdlock.NewElection(r.keeper, "controller", opts...), value, r.work)
 	return r
 }
@@ -43,8 +48,7 @@ func running(t *testing.T, e *etcdlock.Election, value string, work func(context
 
 // work returns what it is told to, or its context's error when that ends.
 func (r *runner) work(ctx context.Context, term *etcdlock.Term) error {
-	r.begun <- term
-	r.ctx <- ctx
+	r.begun <- led{term, ctx}
 	select {
 	case err := <-r.end:
 		return err
@@ -60,10 +64,9 @@ func (r *runner) work(ctx context.Context, term *etcdlock.Term) error {
 }
 
 // next waits for the next term.
-func (r *runner) next() (context.Context, *etcdlock.Term) {
+func (r *runner) next() led {
 	r.t.Helper()
-	term := await(r.t, "the next term", r.begun)
-	return await(r.t, "its context", r.ctx), term
+	return await(r.t, "the next term", r.begun)
 }
 
 // finish ends Run.
@@ -73,17 +76,44 @@ func (r *runner) finish() {
 	require.ErrorIs(r.t, await(r.t, "the end of Run", r.returned), errWork)
 }
 
-func TestRunCampaignsAgainAfterEveryTerm(t *testing.T) {
+func TestRunCampaignsAgainHoweverATermEnds(t *testing.T) {
 	c := newContest(t)
 	r := c.run("a")
-	_, first := r.next()
-	require.NoError(t, first.Err())
-	r.end <- nil
-	_, second := r.next()
-	require.ErrorIs(t, first.Err(), etcdlock.ErrUnlocked)
-	require.Greater(t, second.Token(), first.Token())
+	last := etcdlock.Token(0)
+	for _, end := range []func(term led){
+		func(led) { r.end <- nil },
+		func(term led) { resign(t, term.Term); r.end <- nil },
+		func(term led) {
+			c.stand("b")
+			require.NoError(t, term.Transfer(within(t), "b"))
+			r.end <- context.Canceled // as many a function returns that sees its context end
+			other := c.next("b")
+			c.awaitLine("b", "a")
+			resign(t, other)
+		},
+		func(term led) {
+			lose(t, c.client, current(t, r.keeper))
+			await(t, "the context", term.ctx.Done())
+			require.ErrorIs(t, context.Cause(term.ctx), etcdlock.ErrLost)
+		},
+		func(term led) {
+			remove(t, c.client, term.Key())
+			require.ErrorIs(t, term.Proclaim(within(t), "b"), etcdlock.ErrLost)
+			select {
+			case r.end <- errWork: // which is of no interest: the loss is why
+			case <-term.Done(): // it may have returned by itself
+			}
+		},
+	} {
+		term := r.next()
+		require.NoError(t, term.Err())
+		require.Greater(t, term.Token(), last)
+		last = term.Token()
+		end(term)
+	}
+	term := r.next()
 	r.finish()
-	require.ErrorIs(t, second.Err(), etcdlock.ErrUnlocked)
+	require.ErrorIs(t, term.Err(), etcdlock.ErrUnlocked)
 	require.Zero(t, tickets(t, c.client), "it has resigned")
 }
 
@@ -102,24 +132,6 @@ func TestTheLeadersContextTellsThatItLeads(t *testing.T) {
 		return errWork
 	})
 	require.ErrorIs(t, err, errWork)
-}
-
-func TestALeaderMayResignOrTransferAndRunGoesOn(t *testing.T) {
-	c := newContest(t)
-	r := c.run("a")
-	_, first := r.next()
-	resign(t, first)
-	r.end <- nil
-	_, second := r.next()
-	c.stand("b")
-	require.NoError(t, second.Transfer(within(t), "b"))
-	r.end <- context.Canceled // as many a function returns that sees its context end
-	other := c.next("b")
-	c.awaitLine("b", "a")
-	resign(t, other)
-	_, third := r.next()
-	require.Greater(t, third.Token(), other.Token())
-	r.finish()
 }
 
 func TestRunOutlastsFailuresThatMayPass(t *testing.T) {
@@ -146,27 +158,6 @@ func TestRunCampaignsAgainAfterACampaignThatFailed(t *testing.T) {
 	awaitTickets(t, c.client, 2)
 	require.Empty(t, r.begun, "it never led")
 	resign(t, leader)
-	_, term := r.next()
-	require.Equal(t, c.keyOf("b"), term.Key())
-	r.finish()
-}
-
-// What lead returns after a loss is of no interest: the loss is why.
-func TestRunGoesOnAfterALossWhateverTheLeaderReturns(t *testing.T) {
-	c := newContest(t)
-	r := c.run("a")
-	ctx, _ := r.next()
-	lose(t, c.client, current(t, r.keeper))
-	await(t, "the context", ctx.Done())
-	require.ErrorIs(t, context.Cause(ctx), etcdlock.ErrLost)
-
-	_, term := r.next()
-	remove(t, c.client, term.Key())
-	require.ErrorIs(t, term.Proclaim(within(t), "b"), etcdlock.ErrLost)
-	select {
-	case r.end <- errWork:
-	case <-term.Done(): // it may have returned by itself
-	}
-	r.next()
+	require.Equal(t, c.keyOf("b"), r.next().Key())
 	r.finish()
 }

@@ -5,21 +5,19 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
 
-// Half a day of holding and a quarter of waiting cost what is documented, and nothing happens
+// Four hours of holding and two of waiting cost what is documented, and nothing happens
 // meanwhile: no raft entry, no loss. The release then wakes the waiter at once.
-func TestHoldingForHalfADayAndWaitingForAQuarter(t *testing.T) {
-	t.Parallel()
-	const ttl, day = time.Minute, 12 * time.Hour
-	inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster) {
-		s := virtualSession(t, c.Client(t), session.WithTTL(ttl))
-		h, err := etcdlock.NewMutex(s, "job").Lock(t.Context())
-		require.NoError(t, err)
+func TestHoldingForFourHoursAndWaitingForTwo(t *testing.T) {
+	const ttl, day = time.Minute, 4 * time.Hour
+	inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster, client *clientv3.Client) {
+		h := lock(t, etcdlock.NewMutex(virtualSession(t, client, session.WithTTL(ttl)), "job"))
 		began, deadline := time.Now(), h.Deadline()
 		keepsItsLock := func(until time.Time) {
 			for time.Now().Before(until) {
@@ -49,7 +47,7 @@ func TestHoldingForHalfADayAndWaitingForAQuarter(t *testing.T) {
 		spent.require(t, 2, 2, time.Since(began)-day/2, ttl)
 
 		released := time.Now()
-		require.NoError(t, h.Unlock(t.Context()))
+		unlock(t, h)
 		require.Equal(t, released, <-granted, "at once")
 	})
 }
@@ -82,24 +80,23 @@ func (e expenses) require(t *testing.T, sessions, looks float64, d, ttl time.Dur
 // The job is done after a minute, and nobody else gets to do it within the hour, not even
 // when the session is closed.
 func TestAMinimumHoldOfAnHour(t *testing.T) {
+	t.Parallel()
 	for name, closed := range map[string]bool{"released": false, "closed too": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster) {
-				s := virtualSession(t, c.Client(t))
-				h, err := etcdlock.NewMutex(s, "job", etcdlock.WithMinHold(time.Hour)).Lock(t.Context())
-				require.NoError(t, err)
+			inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster, client *clientv3.Client) {
+				s := virtualSession(t, client)
+				h := lock(t, etcdlock.NewMutex(s, "job", etcdlock.WithMinHold(time.Hour)))
 				began := time.Now()
 				time.Sleep(time.Minute)
-				require.NoError(t, h.Unlock(t.Context()))
+				unlock(t, h)
 				require.Equal(t, time.Minute, time.Since(began), "nobody waits for it")
 				if closed {
 					require.NoError(t, s.Close(t.Context()))
 				}
 				other := etcdlock.NewMutex(virtualSession(t, c.Client(t)), "job")
-				granted := stopwatch(func() { _, err = other.Lock(t.Context()) })
-				took := (<-granted).Sub(began)
-				require.NoError(t, err)
+				waiting := locking(t.Context(), other)
+				require.NoError(t, (<-waiting).err)
+				took := time.Since(began)
 				if !closed {
 					require.Equal(t, time.Hour, took)
 				}

@@ -39,6 +39,7 @@ var troubles = []trouble{
 // The holder hears of the loss at the last answered renewal's
 // start + TTL - margin, and the next one gets in when etcd has noticed that the TTL is over.
 func TestTheHolderHearsOfTheLossBeforeTheNextOneGetsIn(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ ttl, margin, slow time.Duration }{
 		{ttl: 2 * time.Second},
 		{ttl: 5 * time.Second, margin: time.Millisecond},
@@ -50,8 +51,7 @@ func TestTheHolderHearsOfTheLossBeforeTheNextOneGetsIn(t *testing.T) {
 	} {
 		for _, trouble := range troubles {
 			t.Run(fmt.Sprintf("%v-%v-%v %s", tt.ttl, tt.margin, tt.slow, trouble.name), func(t *testing.T) {
-				t.Parallel()
-				inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster) {
+				inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster, _ *clientv3.Client) {
 					opts := []session.Option{session.WithTTL(tt.ttl)}
 					margin := max(tt.ttl/10, 200*time.Millisecond)
 					if tt.margin > 0 {
@@ -61,8 +61,7 @@ func TestTheHolderHearsOfTheLossBeforeTheNextOneGetsIn(t *testing.T) {
 					client, link := c.Link(t)
 					s := virtualSession(t, client, opts...)
 					t.Cleanup(func() { link.Heal() })
-					h, err := etcdlock.NewMutex(s, "job").Lock(t.Context())
-					require.NoError(t, err)
+					h := lock(t, etcdlock.NewMutex(s, "job"))
 					next := etcdlock.NewMutex(virtualSession(t, c.Client(t)), "job")
 					granted := stopwatch(func() {
 						h, err := next.Lock(t.Context())

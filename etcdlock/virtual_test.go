@@ -21,11 +21,13 @@ import (
 // expiryCheck is how often etcd looks for leases that are over.
 const expiryCheck = 500 * time.Millisecond
 
-// inVirtualTime runs test with a cluster of its own in a bubble.
-func inVirtualTime(t *testing.T, test func(*testing.T, *embedtest.Cluster)) {
+// inVirtualTime runs test beside others, in a bubble, with a cluster of its own and a client of it.
+func inVirtualTime(t *testing.T, test func(*testing.T, *embedtest.Cluster, *clientv3.Client)) {
 	t.Helper()
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		test(t, embedtest.Start(t, embedtest.WithVirtualTime()))
+		cluster := embedtest.Start(t, embedtest.WithVirtualTime())
+		test(t, cluster, cluster.Client(t))
 	})
 }
 
