@@ -1,7 +1,7 @@
 package etcdlock_test
 
 import (
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,44 +9,27 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// balance counts what hooks say, of locks all of whose waits and holds end.
-type balance struct {
-	mu    sync.Mutex
-	waits int // that have begun, less those that have ended
-	holds int
-	calls int
-}
-
-func (b *balance) add(waits, holds int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.waits += waits
-	b.holds += holds
-	b.calls++
-}
+// balance counts the waits and the holds that hooks have told of, less those that have ended.
+type balance struct{ waits, holds atomic.Int64 }
 
 func (b *balance) hooks() *etcdlock.Hooks {
-	less := func(ended bool) int {
+	endOf := func(n *atomic.Int64, ended bool) {
 		if ended {
-			return -1
+			n.Add(-1)
 		}
-		return 0
 	}
 	return &etcdlock.Hooks{
-		Waiting:  func(etcdlock.Waiting) { b.add(1, 0) },
-		Acquired: func(a etcdlock.Acquired) { b.add(less(a.Queued), 1) },
-		Failed:   func(f etcdlock.Failed) { b.add(less(f.Queued), 0) },
-		Released: func(r etcdlock.Released) { b.add(0, less(!r.AfterLost)) },
-		Lost:     func(etcdlock.Lost) { b.add(0, -1) },
+		Waiting:  func(etcdlock.Waiting) { b.waits.Add(1) },
+		Acquired: func(a etcdlock.Acquired) { b.holds.Add(1); endOf(&b.waits, a.Queued) },
+		Failed:   func(f etcdlock.Failed) { endOf(&b.waits, f.Queued) },
+		Released: func(r etcdlock.Released) { endOf(&b.holds, !r.AfterLost) },
+		Lost:     func(etcdlock.Lost) { b.holds.Add(-1) },
 	}
 }
 
 // requireEven requires that every wait and every hold has ended once. Lost is told in a moment.
 func (b *balance) requireEven(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.waits == 0 && b.holds == 0
-	}, patience, waitABit, "waits and holds that have not ended, or twice: %+v", b)
+	require.Eventually(t, func() bool { return b.waits.Load() == 0 && b.holds.Load() == 0 }, patience, waitABit,
+		"waits and holds that have not ended, or twice: %+v", b)
 }

@@ -38,9 +38,9 @@ func TestACallbackThatDoesNotReturnLeavesNothingTaken(t *testing.T) {
 			held := lock(t, etcdlock.NewMutex(newSession(t, cluster.Client(t)), "taken"))
 			counts := &balance{}
 			waits, grants, releases := counts.hooks(), counts.hooks(), counts.hooks()
-			waits.Waiting = func(etcdlock.Waiting) { counts.add(1, 0); end() }
-			grants.Acquired = func(etcdlock.Acquired) { counts.add(0, 1); end() }
-			releases.Released = func(etcdlock.Released) { counts.add(0, -1); end() }
+			waits.Waiting = func(etcdlock.Waiting) { counts.waits.Add(1); end() }
+			grants.Acquired = func(etcdlock.Acquired) { counts.holds.Add(1); end() }
+			releases.Released = func(etcdlock.Released) { counts.holds.Add(-1); end() }
 			waiting, acquired, released := etcdlock.WithHooks(waits), etcdlock.WithHooks(grants), etcdlock.WithHooks(releases)
 			local := etcdlock.WithLocalHandover(noBound, 1_000)
 			must := func(_ *etcdlock.Hold, err error) { require.NoError(t, err) }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/etcdlock/locks/etcdlock"
@@ -18,32 +19,21 @@ func TestNoMoreHoldALockThanItsKindAllows(t *testing.T) {
 		one := b.open(b.session, "orders")
 		lockers := []etcdlock.Locker{one, one, b.open(b.session, "orders"), b.orders(t), b.orders(t)}
 		ctx := within(t)
-		var inside, most, total atomic.Int32
+		var inside, total atomic.Int32
 		var working sync.WaitGroup
 		for _, l := range lockers {
 			working.Go(func() {
 				for range 6 {
-					h, err := l.Lock(ctx)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					n := inside.Add(1)
-					for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
-					}
-					if err := h.Err(); err != nil {
-						t.Error(err)
-					}
-					total.Add(1)
-					inside.Add(-1)
-					if err := h.Unlock(ctx); err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, etcdlock.Do(ctx, l, func(_ context.Context, h *etcdlock.Hold) error {
+						defer inside.Add(-1)
+						assert.LessOrEqual(t, int(inside.Add(1)), b.width)
+						total.Add(1)
+						return h.Err()
+					}))
 				}
 			})
 		}
 		working.Wait()
-		require.LessOrEqual(t, int(most.Load()), b.width)
 		require.EqualValues(t, 6*len(lockers), total.Load())
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -54,42 +55,43 @@ func TestAnUnconfirmedUnlockOfEveryKindGoesOnInTheBackground(t *testing.T) {
 // Replies are lost after the join, and after the release, was applied.
 // Finding that out takes three seconds, so all kinds do it at the same time.
 func TestLostRepliesOfEveryKindAreNoticedByNobody(t *testing.T) {
-	cluster, client := newCluster(t)
-	alias := func(i int) string { return fmt.Sprintf("orders-%c", 'a'+i) } // not to be escaped
-	lose := func(which func(any) bool) (faults []*embedtest.Fault) {
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		alias := func(i int) string { return fmt.Sprintf("orders-%c", 'a'+i) } // not to be escaped
+		lose := func(which func(any) bool) (requireAll func()) {
+			var faults []*embedtest.Fault
+			for i, k := range kinds {
+				faults = append(faults, cluster.LoseReply("Txn", embedtest.Once(), touches(k.queue(alias(i))+"/", which)))
+			}
+			return func() {
+				for i, f := range faults {
+					require.Equal(t, 1, f.Bites(), kinds[i].title)
+				}
+			}
+		}
+		requireAll := lose(creates)
+		var waiting []<-chan result
 		for i, k := range kinds {
-			faults = append(faults, cluster.LoseReply("Txn", embedtest.Once(), touches(k.queue(alias(i))+"/", which)))
+			// A session of its own, or their requests go out together and one reply is lost for all.
+			waiting = append(waiting, locking(within(t), k.open(virtualSession(t, client), alias(i))))
 		}
-		return faults
-	}
-	requireAll := func(faults []*embedtest.Fault) {
-		for i, f := range faults {
-			require.Equal(t, 1, f.Bites(), kinds[i].title)
+		var holds []*etcdlock.Hold
+		keys := 0
+		for i, w := range waiting {
+			holds = append(holds, granted(t, w))
+			keys += kinds[i].keys
 		}
-	}
-	faults := lose(creates)
-	var waiting []<-chan result
-	for i, k := range kinds {
-		// A session of its own, or their requests go out together and one reply is lost for all.
-		waiting = append(waiting, locking(within(t), k.open(newSession(t, client), alias(i))))
-	}
-	var holds []*etcdlock.Hold
-	keys := 0
-	for i, w := range waiting {
-		holds = append(holds, granted(t, w))
-		keys += kinds[i].keys
-	}
-	requireAll(faults)
-	require.Len(t, keysAt(t, client, ""), keys, "the ticket was found again")
+		requireAll()
+		require.Len(t, keysAt(t, client, ""), keys, "the ticket was found again")
 
-	faults = lose(deletes)
-	unlocked := make(chan error, len(holds))
-	for _, h := range holds {
-		go func() { unlocked <- h.Unlock(within(t)) }()
-	}
-	for range holds {
-		require.NoError(t, await(t, "the release", unlocked))
-	}
-	requireAll(faults)
-	require.Empty(t, keysAt(t, client, ""))
+		requireAll = lose(deletes)
+		var released []<-chan error
+		for _, h := range holds {
+			released = append(released, background(func() error { return h.Unlock(within(t)) }))
+		}
+		for _, r := range released {
+			require.NoError(t, await(t, "the release", r))
+		}
+		requireAll()
+		require.Empty(t, keysAt(t, client, ""))
+	})
 }

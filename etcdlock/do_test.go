@@ -19,26 +19,30 @@ var errWork = errors.New("work failed")
 func TestDoReleasesWhateverBecomesOfTheWork(t *testing.T) {
 	cluster, client := newCluster(t)
 	m := newMutex(t, cluster)
-	for name, c := range map[string]struct {
-		outcome func() error
-		check   func(do func() error)
-	}{
-		"nothing": {func() error { return nil }, func(do func() error) { require.NoError(t, do()) }},
-		"error":   {func() error { return errWork }, func(do func() error) { require.ErrorIs(t, do(), errWork) }},
-		"panic": {func() error { panic("work panicked") }, func(do func() error) {
-			require.PanicsWithValue(t, "work panicked", func() { _ = do() })
-		}},
+	for name, outcome := range map[string]func(context.Context, *etcdlock.Hold) error{
+		"nothing": nothing,
+		"error":   func(context.Context, *etcdlock.Hold) error { return errWork },
+		"panic":   func(context.Context, *etcdlock.Hold) error { panic("work panicked") },
+		"release": func(ctx context.Context, h *etcdlock.Hold) error { return h.Unlock(ctx) }, // which goes on without ctx
 	} {
 		var seen *etcdlock.Hold
-		c.check(func() error {
+		do := func() error {
 			return etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
 				require.NoError(t, ctx.Err())
 				require.NoError(t, h.Err())
 				require.NoError(t, etcdlock.RequireHeld(ctx, "orders"))
 				seen = h
-				return c.outcome()
+				return outcome(ctx, h)
 			})
-		})
+		}
+		switch name {
+		case "error":
+			require.ErrorIs(t, do(), errWork)
+		case "panic":
+			require.PanicsWithValue(t, "work panicked", func() { _ = do() })
+		default:
+			require.NoError(t, do())
+		}
 		require.ErrorIs(t, seen.Err(), etcdlock.ErrUnlocked, name)
 		require.Zero(t, tickets(t, client), name)
 	}
@@ -75,18 +79,6 @@ func TestTheContextOfTheWorkEndsWithTheCallers(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, etcdlock.ErrLost)
 	require.Zero(t, tickets(t, client), "released although the context was over")
-}
-
-// The context of the work ends as soon as the work unlocks; the release goes on.
-func TestTheWorkMayUnlockWithItsOwnContext(t *testing.T) {
-	cluster, client := newCluster(t)
-	m := newMutex(t, cluster)
-	for range 50 {
-		require.NoError(t, etcdlock.Do(within(t), m, func(ctx context.Context, h *etcdlock.Hold) error {
-			return h.Unlock(ctx)
-		}))
-		require.Zero(t, tickets(t, client))
-	}
 }
 
 // What happens to the session while the lock is being released is not the work's loss.

@@ -79,27 +79,25 @@ func TestACandidateWhoseKeyIsDeletedIsInLineAgainAtTheEnd(t *testing.T) {
 }
 
 func TestProclaimChangesTheValueAndNothingElse(t *testing.T) {
-	c := newContest(t)
-	e := c.candidate()
-	term := lead(t, e, "a")
-	c.stand("b")
-	entries := c.cluster.AppliedIndex()
-	require.NoError(t, term.Proclaim(within(t), "a, now at another address"))
-	require.Equal(t, entries+1, c.cluster.AppliedIndex(), "one raft entry")
-	now, err := e.Leader(within(t))
-	require.NoError(t, err)
-	require.Equal(t, leader(term, "a, now at another address"), now)
+	inVirtualContest(t, func(t *testing.T, c *contest) {
+		e := c.candidate()
+		term := lead(t, e, "a")
+		c.stand("b")
+		entries := c.cluster.AppliedIndex()
+		require.NoError(t, term.Proclaim(within(t), "a, now at another address"))
+		require.Equal(t, entries+1, c.cluster.AppliedIndex(), "one raft entry")
+		now, err := e.Leader(within(t))
+		require.NoError(t, err)
+		require.Equal(t, leader(term, "a, now at another address"), now)
 
-	lost := c.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(creates))
-	require.NoError(t, term.Proclaim(within(t), "again"))
-	require.Equal(t, 1, lost.Bites())
-	require.Equal(t, []string{"again", "b"}, c.line())
-	require.NoError(t, term.Err())
-	c.requireWaiting("b")
-
-	answer, err := c.client.Get(within(t), term.Key())
-	require.NoError(t, err)
-	require.NotZero(t, answer.Kvs[0].Lease, "the value is still bound to the session")
+		lost := c.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(creates))
+		require.NoError(t, term.Proclaim(within(t), "again"))
+		require.Equal(t, 1, lost.Bites())
+		require.Equal(t, []string{"again", "b"}, c.line())
+		require.NoError(t, term.Err())
+		c.requireWaiting("b")
+		require.NotZero(t, inspect(t, c.client, "controller").Places[0].Lease, "the value is still bound to the session")
+	})
 }
 
 // heldUp makes a call whose write does not arrive before the call has been given up. It arrives

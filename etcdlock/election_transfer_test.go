@@ -141,21 +141,23 @@ func TestResigningBesideATransferIsNoLossAndFreesTheKeyOnce(t *testing.T) {
 
 // The transfer has taken effect, and its caller gives up before that is known.
 func TestResigningBesideATransferOfUnknownOutcomeIsNoLoss(t *testing.T) {
-	c, term := duelOf(t)
-	transfers := embedtest.When(passes)
-	lost := c.cluster.LoseReply("Txn", embedtest.Once(), transfers)
-	ctx, cancel := context.WithCancel(within(t))
-	transferred := background(func() error { return term.Transfer(ctx, "b") })
-	require.NoError(t, lost.Wait(within(t)))
-	again := c.cluster.Hold("Txn", transfers)
-	require.NoError(t, again.Wait(within(t)))
-	resigned := background(func() error { return term.Resign(within(t)) })
-	await(t, "the end of the term", term.Done())
-	cancel()
-	require.ErrorIs(t, await(t, "the transfer", transferred), context.Canceled)
-	require.NoError(t, await(t, "the resignation", resigned))
-	again.Heal()
-	resign(t, c.next("b"))
+	inVirtualContest(t, func(t *testing.T, c *contest) {
+		term := c.lead("a")
+		c.stand("b")
+		lost := c.cluster.LoseReply("Txn", embedtest.Once(), embedtest.When(passes))
+		ctx, cancel := context.WithCancel(within(t))
+		transferred := background(func() error { return term.Transfer(ctx, "b") })
+		require.NoError(t, lost.Wait(within(t)))
+		again := c.cluster.Hold("Txn", embedtest.When(passes))
+		require.NoError(t, again.Wait(within(t)))
+		resigned := background(func() error { return term.Resign(within(t)) })
+		await(t, "the end of the term", term.Done())
+		cancel()
+		require.ErrorIs(t, await(t, "the transfer", transferred), context.Canceled)
+		require.NoError(t, await(t, "the resignation", resigned))
+		again.Heal()
+		resign(t, c.next("b"))
+	})
 }
 
 // The second one waits for the first, and for no longer than its context lasts.

@@ -46,8 +46,6 @@ func (j *journal) hooks() *etcdlock.Hooks {
 	}
 }
 
-func (j *journal) next(t *testing.T) string { return await(t, "a hook", j.calls).String() }
-
 // call waits for the next call, and requires which it is.
 func (j *journal) call(t *testing.T, want string) told {
 	t.Helper()
@@ -86,6 +84,7 @@ func TestHooksFireInTurnWithTheContextOfLockAndNoOthersDo(t *testing.T) {
 		acquired := j.call(t, "acquired "+name)
 		require.Equal(t, c.kind, acquired.Kind)
 		require.Equal(t, "span", acquired.Context.Value(traceKey{}))
+		require.False(t, acquired.queued)
 		want := "waiting " + name
 		switch name {
 		case "c":
@@ -98,14 +97,18 @@ func TestHooksFireInTurnWithTheContextOfLockAndNoOthersDo(t *testing.T) {
 		}
 		if name != "k" {
 			requireBusy(t, l)
-			j.call(t, "incomplete failed with an error "+name)
+			refused := j.call(t, "incomplete failed with an error "+name)
+			require.ErrorIs(t, refused.err, etcdlock.ErrBusy)
+			require.False(t, refused.queued)
 		}
 		ctx, cancel := context.WithCancel(within(t))
 		waiting := locking(ctx, l)
 		j.call(t, want)
 		cancel()
 		require.ErrorIs(t, await(t, "the waiter", waiting).err, context.Canceled)
-		j.call(t, strings.Replace(want, "waiting", "failed with an error", 1))
+		failure := j.call(t, strings.Replace(want, "waiting", "failed with an error", 1))
+		require.ErrorIs(t, failure.err, context.Canceled)
+		require.True(t, failure.queued)
 
 		waiting = locking(within(t), l)
 		token := j.call(t, want).Token
@@ -119,69 +122,44 @@ func TestHooksFireInTurnWithTheContextOfLockAndNoOthersDo(t *testing.T) {
 		released := j.call(t, "released "+name)
 		require.Equal(t, c.kind, released.Kind)
 		if one.what == "acquired" {
-			one = two
+			one, two = two, one
 		}
 		require.Equal(t, "span", one.Context.Value(traceKey{}), "that of the Lock")
+		require.False(t, one.afterLost)
+		require.True(t, two.queued)
 	}
 	require.Empty(t, j.calls)
 }
 
-func TestHooksTellWhichCallsHadWaitedAndWhichHoldsWereLost(t *testing.T) {
+func TestHooksTellOfALossOnceWhoeverNoticesIt(t *testing.T) {
 	cluster, client := newCluster(t)
 	j := newJournal()
 	s := newSession(t, cluster.Client(t))
 	m := etcdlock.NewMutex(s, "orders", etcdlock.WithHooks(j.hooks()))
-	h := lock(t, m)
-	require.False(t, j.call(t, "acquired orders").queued)
-	requireBusy(t, m)
-	refused := j.call(t, "incomplete failed with an error orders")
-	require.ErrorIs(t, refused.err, etcdlock.ErrBusy)
-	require.False(t, refused.queued)
-
-	ctx, cancel := context.WithCancel(within(t))
-	next := queued(t, client, m, 1)
-	gaveUp := locking(ctx, m)
-	for range 2 { // until it is known that both are in line
-		j.call(t, "waiting orders")
+	acquire := func() *etcdlock.Hold {
+		h := lock(t, m)
+		j.call(t, "acquired orders")
+		return h
 	}
-	cancel()
-	require.ErrorIs(t, await(t, "giving up", gaveUp).err, context.Canceled)
-	failure := j.call(t, "failed with an error orders")
-	require.ErrorIs(t, failure.err, context.Canceled)
-	require.True(t, failure.queued)
-	require.Greater(t, failure.Token, h.Token())
-
-	unlock(t, h)
-	second := granted(t, next)
-	for range 2 { // in either order
-		switch c := await(t, "a hook", j.calls); c.String() {
-		case "released orders":
-			require.False(t, c.afterLost)
-		case "acquired orders":
-			require.True(t, c.queued)
-		default:
-			require.Fail(t, "unexpected", c.String())
-		}
-	}
-	requireTold := func(h *etcdlock.Hold) { // once
+	requireTold := func(h *etcdlock.Hold) {
+		t.Helper()
 		require.ErrorIs(t, j.call(t, "lost with an error orders").err, etcdlock.ErrLost)
 		require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 		require.True(t, j.call(t, "released with an error orders").afterLost)
 	}
-	remove(t, client, second.Key())
-	require.ErrorIs(t, commit(within(t), second), etcdlock.ErrLost)
-	requireTold(second)
+	h := acquire()
+	remove(t, client, h.Key())
+	require.ErrorIs(t, commit(within(t), h), etcdlock.ErrLost)
+	requireTold(h)
 
-	h = lock(t, m)
-	j.call(t, "acquired orders")
+	h = acquire()
 	remove(t, client, h.Key())
 	require.ErrorIs(t, h.Unlock(within(t)), etcdlock.ErrLost)
 	unnoticed := j.call(t, "released with an error orders")
 	require.ErrorIs(t, unnoticed.err, etcdlock.ErrLost)
 	require.False(t, unnoticed.afterLost, "only the release noticed it")
 
-	h = lock(t, m)
-	j.call(t, "acquired orders")
+	h = acquire()
 	lose(t, client, s)
 	requireTold(h)
 	require.Empty(t, j.calls)
@@ -193,22 +171,22 @@ func TestAReentrantLockTellsOfEachHoldOnce(t *testing.T) {
 	j := newJournal()
 	r := etcdlock.Reentrant(newMutex(t, cluster, etcdlock.WithHooks(j.hooks())))
 	ctx, outer := enter(within(t), t, r)
-	require.Equal(t, "acquired orders", j.next(t))
+	j.call(t, "acquired orders")
 	_, inner := enter(ctx, t, r)
 	unlock(t, inner)
 	require.Empty(t, j.calls)
 	unlock(t, outer)
-	require.Equal(t, "released orders", j.next(t))
+	j.call(t, "released orders")
 
 	ctx, outer = enter(within(t), t, r)
-	require.Equal(t, "acquired orders", j.next(t))
+	j.call(t, "acquired orders")
 	_, inner = enter(ctx, t, r)
 	remove(t, client, outer.Key())
 	require.ErrorIs(t, commit(within(t), inner), etcdlock.ErrLost)
-	require.Equal(t, "lost with an error orders", j.next(t))
+	j.call(t, "lost with an error orders")
 	require.ErrorIs(t, inner.Unlock(within(t)), etcdlock.ErrLost)
 	require.ErrorIs(t, outer.Unlock(within(t)), etcdlock.ErrLost)
-	require.Equal(t, "released with an error orders", j.next(t))
+	j.call(t, "released with an error orders")
 	require.Empty(t, j.calls)
 }
 

@@ -37,8 +37,8 @@ func TestInspectShowsHoldersAndWaitersInOrder(t *testing.T) {
 	short := newSession(t, q.cluster.Client(t), session.WithTTL(time.Minute))
 	labelled := etcdlock.NewRWMutex(short, "orders", etcdlock.WithLabel("report")).RLocker()
 	one, two := lock(t, labelled), lock(t, q.mine.RLocker())
-	writer := q.wait(t, q.theirs, 2)
-	reader := q.wait(t, q.mine.RLocker(), 3)
+	writer := queued(t, q.client, q.theirs, 2)
+	reader := queued(t, q.client, q.mine.RLocker(), 3)
 	_, err := q.client.Put(within(t), "etcdlock/orders/694d", "somebody else's")
 	require.NoError(t, err)
 
@@ -175,7 +175,7 @@ func TestInspectKnowsSizesAndWeights(t *testing.T) {
 func TestForceReleaseLetsTheNextInAndNothingElse(t *testing.T) {
 	q := newLine(t)
 	stuck := lock(t, q.mine)
-	waiting := q.wait(t, q.theirs, 1)
+	waiting := queued(t, q.client, q.theirs, 1)
 	for _, token := range []etcdlock.Token{0, stuck.Token() - 1, stuck.Token() + 1} {
 		require.ErrorIs(t, etcdlock.ForceRelease(within(t), q.client, stuck.Key(), token), etcdlock.ErrStale)
 	}
@@ -196,10 +196,11 @@ func TestForceReleaseLetsTheNextInAndNothingElse(t *testing.T) {
 
 // The attempt that removed it was not answered, and the next one finds nothing.
 func TestAForceReleaseWhoseReplyWasLostIsOne(t *testing.T) {
-	q := newLine(t)
-	stuck := lock(t, q.mine)
-	q.cluster.LoseReply("Txn", embedtest.Once())
-	force(t, q.client, stuck.Key(), stuck.Token())
-	require.Zero(t, tickets(t, q.client))
-	require.ErrorIs(t, stuck.Unlock(within(t)), etcdlock.ErrLost)
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		stuck := lock(t, etcdlock.NewMutex(virtualSession(t, client), "orders"))
+		cluster.LoseReply("Txn", embedtest.Once())
+		force(t, client, stuck.Key(), stuck.Token())
+		require.Zero(t, tickets(t, client))
+		require.ErrorIs(t, stuck.Unlock(within(t)), etcdlock.ErrLost)
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -120,8 +119,9 @@ func TestTheContextOfANameEndsWithItsHold(t *testing.T) {
 func nothing(context.Context, *etcdlock.Hold) error { return nil }
 
 func TestAJobRunsOnceAtATimeAndTellsOtherErrors(t *testing.T) {
-	cluster, _ := newCluster(t)
-	m := newMutex(t, cluster)
+	_, client := newCluster(t)
+	s := newSession(t, client)
+	m := etcdlock.NewMutex(s, "orders")
 	told := make(chan error, 10)
 	runs := 0
 	var result error
@@ -143,15 +143,9 @@ func TestAJobRunsOnceAtATimeAndTellsOtherErrors(t *testing.T) {
 	result = etcdlock.ErrBusy // of another lock
 	job()
 	require.ErrorIs(t, <-told, etcdlock.ErrBusy)
+	require.NoError(t, s.Close(within(t)))
+	job()
+	require.ErrorIs(t, <-told, etcdlock.ErrClosed)
 	require.Equal(t, 3, runs)
 	require.Empty(t, told)
-}
-
-func TestAJobOfASessionThatIsOverTellsThat(t *testing.T) {
-	_, client := newCluster(t)
-	s := newSession(t, client, session.WithTTL(2*time.Second))
-	require.NoError(t, s.Close(within(t)))
-	told := make(chan error, 1)
-	etcdlock.Job(etcdlock.NewMutex(s, "orders"), func(err error) { told <- err }, nothing)()
-	require.ErrorIs(t, <-told, etcdlock.ErrClosed)
 }

@@ -29,12 +29,6 @@ func newLine(t *testing.T) *line {
 	}
 }
 
-// wait puts one in line behind n others.
-func (q *line) wait(t *testing.T, l etcdlock.Locker, n int) <-chan result {
-	t.Helper()
-	return queued(t, q.client, l, n)
-}
-
 // It would wait for itself, and two of them for each other for ever.
 func TestAReaderCannotBecomeAWriter(t *testing.T) {
 	cluster, client := newCluster(t)
@@ -92,7 +86,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	for _, l := range []etcdlock.Locker{q.mine, etcdlock.NewMutex(newSession(t, q.cluster.Client(t)), "orders")} {
 		h := lock(t, l)
 		token, key := h.Token(), h.Key()
-		reader, writer := q.wait(t, q.theirs.RLocker(), 1), q.wait(t, q.theirs, 2)
+		reader, writer := queued(t, q.client, q.theirs.RLocker(), 1), queued(t, q.client, q.theirs, 2)
 		before := q.cluster.AppliedIndex()
 		require.NoError(t, h.Downgrade(within(t)))
 		require.Equal(t, before+1, q.cluster.AppliedIndex(), "one raft entry, so there is no gap")

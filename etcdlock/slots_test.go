@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
@@ -62,15 +63,15 @@ func TestTheTokenOfASlotIsNotThatOfThePlaceInLine(t *testing.T) {
 
 // For the second transaction.
 func TestALostReplyToTheSlotLeavesOneSlot(t *testing.T) {
-	p := newPool(t, 2, etcdlock.WithSlots())
-	fault := p.cluster.LoseReply("Txn", embedtest.Once(), touches("etcdlock/pool!/slot/", creates))
-	h := lock(t, p.Semaphore)
-	require.Equal(t, 1, fault.Bites())
-	require.Equal(t, 0, slot(t, h))
-	other := lock(t, p.Semaphore)
-	require.Equal(t, 1, slot(t, other))
-	unlockAll(t, h, other)
-	require.Empty(t, keysAt(t, p.client, ""))
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		p := etcdlock.NewSemaphore(virtualSession(t, client), "pool", 2, etcdlock.WithSlots())
+		fault := cluster.LoseReply("Txn", embedtest.Once(), touches("etcdlock/pool!/slot/", creates))
+		one, two := lock(t, p), lock(t, p)
+		require.Equal(t, 1, fault.Bites())
+		require.Equal(t, []int{0, 1}, []int{slot(t, one), slot(t, two)})
+		unlockAll(t, one, two)
+		require.Empty(t, keysAt(t, client, ""))
+	})
 }
 
 func TestOnlySinglePermitsHaveSlots(t *testing.T) {

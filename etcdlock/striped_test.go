@@ -7,11 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
-	"github.com/etcdlock/locks/session"
 )
 
 // anyOf is a Locker for n stripes of a Striped, whichever.
@@ -33,23 +30,6 @@ func (a anyOf) TryLock(ctx context.Context) (h *etcdlock.Hold, err error) {
 }
 
 func anyN(s *etcdlock.Striped, n int) anyOf { return anyOf{s, n, new([]int)} }
-
-// shelves is the striped lock "stock", seen from two sessions.
-type shelves struct {
-	cluster      *embedtest.Cluster
-	client       *clientv3.Client
-	mine, theirs *etcdlock.Striped
-	session      *session.Session // of theirs
-}
-
-func newShelves(t *testing.T, n int) *shelves {
-	t.Helper()
-	c, client := newCluster(t)
-	s := newSession(t, c.Client(t))
-	return &shelves{
-		c, client, etcdlock.NewStriped(newSession(t, c.Client(t)), "stock", n), etcdlock.NewStriped(s, "stock", n), s,
-	}
-}
 
 // It is 64-bit FNV-1a modulo n. With another function, two processes of different versions would
 // lock different stripes for the same key.
@@ -73,48 +53,42 @@ func TestTheStripeOfAKeyIsTheSameForEver(t *testing.T) {
 }
 
 func TestAllWaysToAStripeExcludeEachOther(t *testing.T) {
-	s := newShelves(t, 3)
-	apple := lock(t, s.mine.For("apple")) // 64-bit FNV-1a of it modulo 3
-	taken := s.mine.Index("apple")
-	requireBusy(t, s.theirs.For("apple"))
-	requireBusy(t, etcdlock.NewMutex(s.session, apple.Name()), "a Mutex of its name is the same")
-	before := s.cluster.AppliedIndex()
-	_, _, err := s.theirs.TryAnyN(within(t), 3)
+	cluster, client := newCluster(t)
+	s := newSession(t, client)
+	mine, theirs := etcdlock.NewStriped(newSession(t, cluster.Client(t)), "stock", 3), etcdlock.NewStriped(s, "stock", 3)
+	apple := lock(t, mine.For("apple")) // 64-bit FNV-1a of it modulo 3
+	taken := mine.Index("apple")
+	requireBusy(t, theirs.For("apple"))
+	requireBusy(t, etcdlock.NewMutex(s, apple.Name()), "a Mutex of its name is the same")
+	before := cluster.AppliedIndex()
+	_, _, err := theirs.TryAnyN(within(t), 3)
 	require.ErrorIs(t, err, etcdlock.ErrBusy)
-	require.Equal(t, before, s.cluster.AppliedIndex())
+	require.Equal(t, before, cluster.AppliedIndex())
 
-	two, numbers, err := s.theirs.TryAnyN(within(t), 2)
+	two, numbers, err := theirs.TryAnyN(within(t), 2)
 	require.NoError(t, err)
 	require.Len(t, numbers, 2)
 	require.NotContains(t, numbers, taken)
 	require.IsIncreasing(t, numbers)
 	for i := range 3 {
-		requireBusy(t, s.mine.Stripe(i))
+		requireBusy(t, mine.Stripe(i))
 	}
 	unlock(t, two)
 	for _, i := range numbers {
-		h := tryLock(t, s.mine.Stripe(i))
-		unlock(t, h)
+		unlock(t, tryLock(t, mine.Stripe(i)))
 	}
 	unlock(t, apple)
-	all, numbers, err := s.mine.AnyN(within(t), 3)
+	all, numbers, err := mine.AnyN(within(t), 3)
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1, 2}, numbers)
-	_, _, err = s.theirs.TryAnyN(within(t), 1)
+	_, _, err = theirs.TryAnyN(within(t), 1)
 	require.ErrorIs(t, err, etcdlock.ErrBusy)
 	unlock(t, all)
-	require.Zero(t, tickets(t, s.client))
-	_, _, err = etcdlock.NewStriped(s.session, "many", 200).AnyN(within(t), 129)
+	require.Zero(t, tickets(t, client))
+	_, _, err = etcdlock.NewStriped(s, "many", 200).AnyN(within(t), 129)
 	require.ErrorAs(t, err, new(*etcdlock.TooManyError))
-	_, err = etcdlock.NewStriped(s.session, strings.Repeat("x", 511), 2).For("apple").Lock(within(t))
+	_, err = etcdlock.NewStriped(s, strings.Repeat("x", 511), 2).For("apple").Lock(within(t))
 	require.ErrorIs(t, err, etcdlock.ErrInvalidName, "with the number it is too long")
-}
-
-func TestKeysThatShareAStripeAreOneInAMulti(t *testing.T) {
-	s := newShelves(t, 2)
-	h := lock(t, etcdlock.NewMulti(s.session, s.theirs.For("apple"), s.theirs.For("pear"), s.theirs.For("a"), s.theirs.For("b")))
-	require.Equal(t, 2, tickets(t, s.client))
-	unlock(t, h)
 }
 
 func TestDoAnyNTellsWhichStripesItRunsWith(t *testing.T) {

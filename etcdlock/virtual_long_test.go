@@ -1,6 +1,7 @@
 package etcdlock_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -81,23 +82,24 @@ func (e expenses) require(t *testing.T, sessions, looks float64, d, ttl time.Dur
 // when the session is closed.
 func TestAMinimumHoldOfAnHour(t *testing.T) {
 	t.Parallel()
-	for name, closed := range map[string]bool{"released": false, "closed too": true} {
+	for name, end := range map[string]func(*session.Keeper, context.Context) error{
+		"released": nil, "closed too": (*session.Keeper).Close, "drained too": (*session.Keeper).Drain,
+	} {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster, client *clientv3.Client) {
-				s := virtualSession(t, client)
-				h := lock(t, etcdlock.NewMutex(s, "job", etcdlock.WithMinHold(time.Hour)))
+				keeper := virtualKeeper(t, client)
+				h := lock(t, etcdlock.NewMutex(keeper, "job", etcdlock.WithMinHold(time.Hour)))
 				began := time.Now()
 				time.Sleep(time.Minute)
 				unlock(t, h)
 				require.Equal(t, time.Minute, time.Since(began), "nobody waits for it")
-				if closed {
-					require.NoError(t, s.Close(t.Context()))
+				if end != nil {
+					require.NoError(t, end(keeper, t.Context()))
 				}
-				other := etcdlock.NewMutex(virtualSession(t, c.Client(t)), "job")
-				waiting := locking(t.Context(), other)
-				require.NoError(t, (<-waiting).err)
+				_, err := etcdlock.NewMutex(virtualSession(t, c.Client(t)), "job").Lock(t.Context())
+				require.NoError(t, err)
 				took := time.Since(began)
-				if !closed {
+				if end == nil {
 					require.Equal(t, time.Hour, took)
 				}
 				require.GreaterOrEqual(t, took, time.Hour)
