@@ -3,7 +3,6 @@ package link_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,8 +19,7 @@ func silent(ctx context.Context) error {
 
 // The cause of a context is whatever its maker says, as with the context of a hold on another session.
 func TestTheCauseOfAContextIsNoNewsOfTheLease(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		f.cluster.LoseRequest("LeaseKeepAlive")
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cancel(fmt.Errorf("another session is over: %w", rpctypes.ErrLeaseNotFound))
@@ -33,40 +31,19 @@ func TestTheCauseOfAContextIsNoNewsOfTheLease(t *testing.T) {
 }
 
 func TestCallEndsWithTheSession(t *testing.T) {
-	t.Run("lost", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *line) {
-			f.cluster.LoseRequest("LeaseKeepAlive")
-			s := open(t, f)
-			deadline := s.Deadline()
-			require.ErrorIs(t, s.Link().Call(context.Background(), silent), session.ErrLost)
-			require.Equal(t, deadline, time.Now())
-		})
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		f.cluster.LoseRequest("LeaseKeepAlive")
+		deadline := s.Deadline()
+		require.ErrorIs(t, s.Link().Call(context.Background(), silent), session.ErrLost)
+		require.Equal(t, deadline, time.Now())
 	})
-	t.Run("closed", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *line) {
-			s := open(t, f)
-			var closing sync.WaitGroup
-			closing.Go(func() {
-				time.Sleep(time.Second)
-				if err := s.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
-			})
-			start := time.Now()
-			require.ErrorIs(t, s.Link().Call(context.Background(), silent), session.ErrClosed)
-			require.Equal(t, time.Second, time.Since(start))
-			closing.Wait()
-		})
-	})
-	t.Run("ended before", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, f *line) {
-			s := open(t, f)
-			require.NoError(t, s.Close(context.Background()))
-			err := s.Link().Call(context.Background(), func(context.Context) error {
-				t.Error("a request was made")
-				return nil
-			})
-			require.ErrorIs(t, err, session.ErrClosed)
-		})
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		closed := make(chan error, 1)
+		time.AfterFunc(time.Second, func() { closed <- s.Close(context.Background()) })
+		start := time.Now()
+		require.ErrorIs(t, s.Link().Call(context.Background(), silent), session.ErrClosed)
+		require.Equal(t, time.Second, time.Since(start))
+		require.NoError(t, <-closed)
+		require.ErrorIs(t, s.Link().Call(context.Background(), func(context.Context) error { panic("a request was made") }), session.ErrClosed)
 	})
 }

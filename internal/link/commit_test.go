@@ -108,11 +108,11 @@ func together(t *testing.T, f *line, s *session.Session, all ...link.Transaction
 
 // togetherThen is together, where the fate of the requests that all are sent in is next.
 func togetherThen(t *testing.T, f *line, s *session.Session, next fate, all ...link.Transaction) ([]*committing, []*etcdserverpb.TxnRequest) {
-	f.Set(func(f *line) { f.OnTxn = late(10 * time.Millisecond) })
+	f.Meet(late(10 * time.Millisecond))
 	before := len(f.Requests()) + coalesce.AloneLimit
 	wait := busy(t, f, s)
 	results, waitForAll := commits(context.Background(), s, all...)
-	f.Set(func(f *line) { f.OnTxn = next })
+	f.Meet(next)
 	wait()
 	waitForAll()
 	return results, f.Requests()[before:]
@@ -128,22 +128,8 @@ func requireAnswered(t *testing.T, results []*committing, within time.Duration) 
 	}
 }
 
-func TestATransactionIsSentAtOnceAndAlone(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
-		f.Set(func(f *line) { f.OnTxn = late(time.Second) })
-		results, wait := commits(context.Background(), s, removals(t, f, s, "a", 1)...)
-		wait()
-		requireAnswered(t, results, time.Second)
-		require.True(t, results[0].answer.Succeeded)
-		require.Equal(t, [][]string{{"a0"}}, keysOfAll(f.Requests()))
-		require.Len(t, f.Requests()[0].Compare, 1)
-	})
-}
-
 func TestTransactionsThatWaitShareARequestAndHaveTheirOwnAnswers(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		all := reading(t, f, s, "a", 4, 2)
 		for i := range all {
 			all[i].Epoch = s.Link().Epoch("e").Condition
@@ -160,8 +146,7 @@ func TestTransactionsThatWaitShareARequestAndHaveTheirOwnAnswers(t *testing.T) {
 
 // They would get the same create revision, and be at the same place in line.
 func TestTransactionsThatCreateKeysInOneFolderNeverShareARequest(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		var all []link.Transaction
 		for _, key := range []string{"x/0", "x/1", "y/2", "x/3", "x/y/4", "5", "6"} {
 			all = append(all, creation(s, key))
@@ -175,9 +160,8 @@ func TestTransactionsThatCreateKeysInOneFolderNeverShareARequest(t *testing.T) {
 }
 
 func TestManyTransactionsOfOneFolderDoNotWaitForEachOther(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
-		f.Set(func(f *line) { f.OnTxn = late(50 * time.Millisecond) })
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		f.Meet(late(50 * time.Millisecond))
 		var all []link.Transaction
 		for i := range 400 {
 			all = append(all, creation(s, fmt.Sprint("x/", i)))
@@ -191,8 +175,7 @@ func TestManyTransactionsOfOneFolderDoNotWaitForEachOther(t *testing.T) {
 
 // A transaction about several keys may be as large as a request can be.
 func TestTransactionsThatAreLargeOrHaveAnElseAreSentAlone(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		all := append(removals(t, f, s, "several", 2), reading(t, f, s, "deep", 1, 64)...)
 		all[0].Then = append(all[0].Then, clientv3.OpDelete("another"))
 		all[1].Else = []clientv3.Op{clientv3.OpGet("another")}
@@ -205,8 +188,7 @@ func TestTransactionsThatAreLargeOrHaveAnElseAreSentAlone(t *testing.T) {
 }
 
 func TestARequestCarriesAtMost64TransactionsAndHalfAMegabyte(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		results, sent := together(t, f, s, removals(t, f, s, "a", 150)...)
 		requireAnswered(t, results, 30*time.Millisecond)
 		require.ElementsMatch(t, []int{64, 64, 22}, []int{len(sent[0].Success), len(sent[1].Success), len(sent[2].Success)})
@@ -225,19 +207,16 @@ func TestARequestCarriesAtMost64TransactionsAndHalfAMegabyte(t *testing.T) {
 
 // Requests take turns that are about equal, rather than one carrying nearly all and the next hardly any.
 func TestARequestIsSentWhenAsManyWaitAsAreInFlight(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		var later time.Duration
-		f.Set(func(f *line) {
-			f.OnTxn = func(ctx context.Context, do func() error) error {
-				later += 10 * time.Millisecond // one after the other
-				return late(30*time.Millisecond+later)(ctx, do)
-			}
+		f.Meet(func(ctx context.Context, do func() error) error {
+			later += 10 * time.Millisecond // one after the other
+			return late(30*time.Millisecond+later)(ctx, do)
 		})
 		n := coalesce.AloneLimit
 		wait := busy(t, f, s)
 		results, waitForAll := commits(context.Background(), s, removals(t, f, s, "a", n)...)
-		require.Len(t, f.Requests(), n, "the first one in flight is the first to be answered")
+		require.Len(t, f.Requests(), n, "the first are sent at once, each alone; the others wait")
 		time.Sleep(40 * time.Millisecond) // virtual
 		synctest.Wait()
 		require.Len(t, f.Requests(), n+1)
@@ -256,11 +235,10 @@ func TestARequestIsSentWhenAsManyWaitAsAreInFlight(t *testing.T) {
 
 // Promise 10: a silent endpoint does not keep transactions waiting that have not been sent yet.
 func TestNothingWaitsLongForASilentRequest(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
-		f.Set(func(f *line) { f.OnTxn = lost })
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		f.Meet(lost)
 		wait := busy(t, f, s)
-		f.Set(func(f *line) { f.OnTxn = nil })
+		f.Meet(answered)
 		results, waitForAll := commits(context.Background(), s, removals(t, f, s, "a", 192)...)
 		waitForAll()
 		requireAnswered(t, results, 100*time.Millisecond)
@@ -273,10 +251,9 @@ func TestNothingWaitsLongForASilentRequest(t *testing.T) {
 
 // Promise 10: an attempt that has more time does not keep others waiting for as long.
 func TestARetryAfterAnUnansweredAttemptIsSentAlone(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f, session.WithTTL(time.Hour))
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		results, _ := togetherThen(t, f, s, func(ctx context.Context, do func() error) error {
-			f.Set(func(f *line) { f.OnTxn = late(10 * time.Millisecond) })
+			f.Meet(late(10 * time.Millisecond))
 			return unheard(ctx, do)
 		}, removals(t, f, s, "a", 3*coalesce.AloneLimit)...)
 		for _, r := range results {
@@ -286,107 +263,91 @@ func TestARetryAfterAnUnansweredAttemptIsSentAlone(t *testing.T) {
 			require.Equal(t, 3*time.Second+20*time.Millisecond, r.took)
 		}
 		require.Len(t, f.Requests(), coalesce.AloneLimit+1+len(results))
-	})
+	}, session.WithTTL(time.Hour))
 }
 
 func TestARefusalIsOnlyForTheTransactionThatItIsMeantFor(t *testing.T) {
-	for name, answer := range map[string]error{"permission": rpctypes.ErrPermissionDenied, "too many operations": rpctypes.ErrTooManyOps} {
-		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *line) {
-				s := open(t, f)
-				f.Decide = func(r *etcdserverpb.TxnRequest) error {
-					if slices.Contains(keysOf(r), "a1") {
-						return answer
-					}
-					return nil
-				}
-				results, _ := together(t, f, s, removals(t, f, s, "a", 3)...)
-				require.ErrorIs(t, results[1].err, answer)
-				require.False(t, request.Doubtful(results[1].err))
-				requireAnswered(t, []*committing{results[0], results[2]}, 30*time.Millisecond)
-			})
+	answers := named(rpctypes.ErrPermissionDenied, rpctypes.ErrTooManyOps)
+	inEach(t, answers, func(t *testing.T, f *line, s *session.Session, answer error) {
+		f.Refuse(func(r *etcdserverpb.TxnRequest) error {
+			if slices.Contains(keysOf(r), "a1") {
+				return answer
+			}
+			return nil
 		})
-	}
+		results, _ := together(t, f, s, removals(t, f, s, "a", 3)...)
+		require.ErrorIs(t, results[1].err, answer)
+		require.False(t, request.Doubtful(results[1].err))
+		requireAnswered(t, []*committing{results[0], results[2]}, 30*time.Millisecond)
+	})
 }
 
 // Etcd checks its space at the door, and once more when it has applied a transaction. On its own it may be
 // accepted, as what only deletes is.
 func TestWhatEtcdHadNoSpaceForMayHaveBeenDone(t *testing.T) {
-	for _, second := range []error{nil, rpctypes.ErrPermissionDenied, rpctypes.ErrNoSpace} {
-		inVirtualTime(t, func(t *testing.T, f *line) {
-			s := open(t, f)
-			results, _ := togetherThen(t, f, s, func(_ context.Context, do func() error) error {
-				f.Set(func(f *line) {
-					if f.OnTxn = nil; second != nil {
-						f.OnTxn = refused(second)
-					}
-				})
-				return cmp.Or(do(), rpctypes.ErrNoSpace)
-			}, removals(t, f, s, "a", 3)...)
-			for _, r := range results {
-				require.ErrorIs(t, r.err, second)
-				require.Equal(t, 1, r.doubts)
-				require.Equal(t, second != nil, request.Doubtful(r.err))
-				require.False(t, second == nil && r.answer.Succeeded, "the first attempt did it")
+	inEach(t, named(nil, rpctypes.ErrPermissionDenied, rpctypes.ErrNoSpace), func(t *testing.T, f *line, s *session.Session, second error) {
+		results, _ := togetherThen(t, f, s, func(_ context.Context, do func() error) error {
+			if f.Meet(answered); second != nil {
+				f.Meet(refused(second))
 			}
-		})
-	}
+			return cmp.Or(do(), rpctypes.ErrNoSpace)
+		}, removals(t, f, s, "a", 3)...)
+		for _, r := range results {
+			require.ErrorIs(t, r.err, second)
+			require.Equal(t, 1, r.doubts)
+			require.Equal(t, second != nil, request.Doubtful(r.err))
+			require.False(t, second == nil && r.answer.Succeeded, "the first attempt did it")
+		}
+	})
 }
 
 // What was not sent leaves no doubt, and what was sent does.
 func TestACallerThatGivesUpKnowsWhetherItsTransactionWasSent(t *testing.T) {
-	for _, sent := range []bool{false, true} {
-		inVirtualTime(t, func(t *testing.T, f *line) {
-			s := open(t, f)
-			f.Set(func(f *line) { f.OnTxn = late(50 * time.Millisecond) })
-			wait := busy(t, f, s)
-			ctx, cancel := context.WithCancel(context.Background())
-			all := removals(t, f, s, "a", 2)
-			results, waitForIt := commits(ctx, s, all[0])
-			others, waitForOther := commits(context.Background(), s, all[1])
-			if sent {
-				wait()
-				synctest.Wait()
-			}
-			cancel()
-			waitForIt()
-			require.ErrorIs(t, results[0].err, context.Canceled)
-			require.Equal(t, sent, request.Doubtful(results[0].err))
-			require.Equal(t, sent, results[0].doubts == 1)
+	inEach(t, named(false, true), func(t *testing.T, f *line, s *session.Session, sent bool) {
+		f.Meet(late(50 * time.Millisecond))
+		wait := busy(t, f, s)
+		ctx, cancel := context.WithCancel(context.Background())
+		all := removals(t, f, s, "a", 2)
+		results, waitForIt := commits(ctx, s, all[0])
+		others, waitForOther := commits(context.Background(), s, all[1])
+		if sent {
 			wait()
-			waitForOther()
-			requireAnswered(t, others, 100*time.Millisecond)
-			require.Equal(t, !sent, f.Exists(t, "a0"))
-		})
-	}
+			synctest.Wait()
+		}
+		cancel()
+		waitForIt()
+		require.ErrorIs(t, results[0].err, context.Canceled)
+		require.Equal(t, sent, request.Doubtful(results[0].err))
+		require.Equal(t, sent, results[0].doubts == 1)
+		wait()
+		waitForOther()
+		requireAnswered(t, others, 100*time.Millisecond)
+		require.Equal(t, !sent, f.Exists(t, "a0"))
+	})
 }
 
 // R2: the lease is gone, which says nothing about what was in flight.
 func TestTheLossOfTheSessionLeavesInDoubtWhatWasInFlight(t *testing.T) {
-	for _, others := range []int{0, coalesce.AloneLimit} {
-		inVirtualTime(t, func(t *testing.T, f *line) {
-			s := open(t, f)
-			f.Set(func(f *line) { f.OnTxn = unheard })
-			_, wait := commits(context.Background(), s, removals(t, f, s, "busy", others)...)
-			results, waitForAll := commits(context.Background(), s, removals(t, f, s, "a", 2)...)
-			time.Sleep(200 * time.Millisecond) // virtual
-			f.cluster.Refuse("LeaseKeepAlive", rpctypes.ErrLeaseNotFound)
-			require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
-			waitForAll()
-			for _, r := range results {
-				require.ErrorIs(t, r.err, session.ErrLost)
-				require.Equal(t, 1, r.doubts)
-				require.True(t, request.Doubtful(r.err))
-			}
-			wait()
-		})
-	}
+	inEach(t, named(0, coalesce.AloneLimit), func(t *testing.T, f *line, s *session.Session, others int) {
+		f.Meet(unheard)
+		_, wait := commits(context.Background(), s, removals(t, f, s, "busy", others)...)
+		results, waitForAll := commits(context.Background(), s, removals(t, f, s, "a", 2)...)
+		time.Sleep(200 * time.Millisecond) // virtual
+		f.cluster.Refuse("LeaseKeepAlive", rpctypes.ErrLeaseNotFound)
+		require.ErrorIs(t, s.Renew(context.Background()), session.ErrLost)
+		waitForAll()
+		for _, r := range results {
+			require.ErrorIs(t, r.err, session.ErrLost)
+			require.Equal(t, 1, r.doubts)
+			require.True(t, request.Doubtful(r.err))
+		}
+		wait()
+	})
 }
 
 func TestTheEndOfTheSessionEndsTransactionsInFlightAndThoseThatWait(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
-		f.Set(func(f *line) { f.OnTxn = lost })
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		f.Meet(lost)
 		inFlight, wait := commits(context.Background(), s, removals(t, f, s, "busy", coalesce.AloneLimit)...)
 		waiting, waitForAll := commits(context.Background(), s, removals(t, f, s, "a", 3)...)
 		require.NoError(t, s.Close(context.Background()))
@@ -418,8 +379,7 @@ func requireRead(t *testing.T, r *committing, i, reads int) {
 }
 
 func TestATransactionThatFailsHurtsNoOther(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		all := reading(t, f, s, "a", 5, 1)
 		all[2].If[0] = clientv3.Compare(clientv3.CreateRevision("a2"), "=", 0)
 		results, sent := together(t, f, s, all...)
@@ -448,47 +408,40 @@ func depth(r *etcdserverpb.TxnRequest) int {
 }
 
 func TestARequestStaysBelowEtcdsLimitOfOperations(t *testing.T) {
-	tests := map[string]func(all []link.Transaction){
-		"alike": func([]link.Transaction) {},
-		"with transactions": func(all []link.Transaction) {
-			for i := range all {
-				inner := clientv3.OpTxn(all[i].If, all[i].Then, nil)
-				all[i].Then = append(all[i].Then, clientv3.OpTxn(nil, []clientv3.Op{inner, inner}, nil))
+	for _, reads := range []int{0, 1, 2, 5} {
+		inEach(t, map[string]func(all []link.Transaction){
+			"alike": func([]link.Transaction) {},
+			"with transactions": func(all []link.Transaction) {
+				for i := range all {
+					inner := clientv3.OpTxn(all[i].If, all[i].Then, nil)
+					all[i].Then = append(all[i].Then, clientv3.OpTxn(nil, []clientv3.Op{inner, inner}, nil))
+				}
+			},
+			"the last is large": func(all []link.Transaction) {
+				all[63].Then = append(all[63].Then, slices.Repeat([]clientv3.Op{clientv3.OpGet("a")}, 58)...)
+			},
+		}, func(t *testing.T, f *line, s *session.Session, change func([]link.Transaction)) {
+			all := reading(t, f, s, "a", 64, reads)
+			change(all)
+			results, sent := together(t, f, s, all...)
+			requireAnswered(t, results, 100*time.Millisecond)
+			require.Less(t, len(sent), 16)
+			for _, r := range sent {
+				require.LessOrEqual(t, depth(r), 128)
 			}
-		},
-		"the last is large": func(all []link.Transaction) {
-			all[63].Then = append(all[63].Then, slices.Repeat([]clientv3.Op{clientv3.OpGet("a")}, 58)...)
-		},
-	}
-	for name, change := range tests {
-		for _, reads := range []int{0, 1, 2, 5} {
-			t.Run(fmt.Sprintf("%s, %d reads", name, reads), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, f *line) {
-					s := open(t, f)
-					all := reading(t, f, s, "a", 64, reads)
-					change(all)
-					results, sent := together(t, f, s, all...)
-					requireAnswered(t, results, 100*time.Millisecond)
-					require.Less(t, len(sent), 16)
-					for _, r := range sent {
-						require.LessOrEqual(t, depth(r), 128)
-					}
-				})
-			})
-		}
+		})
 	}
 }
 
 // As with a lower --max-txn-ops.
 func TestALowerLimitOfOperationsIsRemembered(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
-		f.Decide = func(r *etcdserverpb.TxnRequest) error {
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		f.Refuse(func(r *etcdserverpb.TxnRequest) error {
 			if depth(r) > 70 {
 				return rpctypes.ErrTooManyOps
 			}
 			return nil
-		}
+		})
 		results, sent := together(t, f, s, reading(t, f, s, "a", 64, 1)...)
 		requireAnswered(t, results, 30*time.Millisecond)
 		require.Len(t, sent, 1+64, "once refused, then one by one")
@@ -499,20 +452,15 @@ func TestALowerLimitOfOperationsIsRemembered(t *testing.T) {
 }
 
 func TestReadsAreAnsweredInOneRequestThatWritesNothing(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		f.Create(t, "a", s.Lease())
-		f.Set(func(f *line) { f.OnTxn = late(10 * time.Millisecond) })
+		f.Meet(late(10 * time.Millisecond))
 		wait := busy(t, f, s)
-		for _, keys := range [][]string{{"a"}, {"a", "b"}} {
-			var reads []clientv3.Op
-			for _, key := range keys {
-				reads = append(reads, clientv3.OpGet(key))
-			}
+		for _, reads := range [][]clientv3.Op{{clientv3.OpGet("a")}, {clientv3.OpGet("a"), clientv3.OpGet("b")}} {
 			answer, err := s.Link().Read(t.Context(), reads...)
 			require.NoError(t, err)
 			require.Positive(t, answer.Header.Revision)
-			require.Len(t, answer.Responses, len(keys))
+			require.Len(t, answer.Responses, len(reads))
 			require.Equal(t, "a", string(answer.Responses[0].GetResponseRange().Kvs[0].Key))
 			all := f.Requests()
 			require.Empty(t, keysOf(all[len(all)-1]))

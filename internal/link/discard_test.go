@@ -2,8 +2,6 @@ package link_test
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,45 +11,45 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/session"
 )
 
-func touches(r *etcdserverpb.TxnRequest, key string) bool {
-	for _, op := range r.Success {
-		if read := op.GetRequestRange(); read != nil && string(read.Key) == key {
-			return true
-		}
-		if deletion := op.GetRequestDeleteRange(); deletion != nil && string(deletion.Key) == key {
-			return true
-		}
-		if nested := op.GetRequestTxn(); nested != nil && touches(nested, key) {
-			return true
-		}
+// discard creates keys and hands them to DiscardAfter. What is gone can be received.
+func discard(t *testing.T, f *line, s *session.Session, after time.Duration, keys ...string) (gone chan string) {
+	t.Helper()
+	gone = make(chan string, 2*len(keys))
+	for _, key := range keys {
+		s.Link().DiscardAfter(after, key, f.Create(t, key, s.Lease()), func() { gone <- key })
 	}
-	return false
+	return gone
+}
+
+// requireFewRequests requires that there were at most n, each with as many operations as etcd allows.
+func requireFewRequests(t *testing.T, f *line, n int) {
+	t.Helper()
+	require.LessOrEqual(t, len(f.Requests()), n)
+	for _, r := range f.Requests() {
+		require.LessOrEqual(t, len(r.Success), 64)
+	}
 }
 
 // R2
 func TestDiscardDeletesTheKeyAndTellsOnce(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
-		var gone atomic.Int64
-		s.Link().Discard("key", f.Create(t, "key", s.Lease()), func() { gone.Add(1) })
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		gone := discard(t, f, s, 0, "key")
 		synctest.Wait()
 		require.False(t, f.Exists(t, "key"))
-		require.EqualValues(t, 1, gone.Load())
+		require.Len(t, gone, 1)
 		require.Zero(t, s.Link().Abandoned())
 		time.Sleep(time.Hour)
-		require.EqualValues(t, 1, gone.Load())
+		require.Len(t, gone, 1)
 		require.Len(t, f.Requests(), 1)
-
 	})
 }
 
 // R3, promise 5
 func TestDiscardLeavesALaterKeyOfThatNameAlone(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		old := f.Create(t, "key", s.Lease())
 		f.Create(t, "key", s.Lease())
 		gone := make(chan struct{})
@@ -61,153 +59,123 @@ func TestDiscardLeavesALaterKeyOfThatNameAlone(t *testing.T) {
 	})
 }
 
-// R2, R12
-func TestDiscardTriesUntilItIsConfirmed(t *testing.T) {
-	for name, trouble := range map[string]fate{
-		"requests vanish":   lost,
-		"answers vanish":    unheard,
-		"too many requests": refused(rpctypes.ErrTooManyRequests),
-		"no leader":         refused(rpctypes.ErrNoLeader),
-		"permission denied": refused(rpctypes.ErrPermissionDenied), // somebody may grant it again
-	} {
-		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *line) {
-				f.OnTxn = trouble
-				s := open(t, f)
-				var gone atomic.Bool
-				s.Link().Discard("key", f.Create(t, "key", s.Lease()), func() { gone.Store(true) })
-				time.Sleep(time.Minute)
-				require.False(t, gone.Load())
-				attempts := len(f.Requests())
-				require.Greater(t, attempts, 4)
-				require.Less(t, attempts, 100, "with growing pauses")
-				f.Set(func(f *line) { f.OnTxn = nil })
-				time.Sleep(20 * time.Second)
-				require.True(t, gone.Load())
-				require.False(t, f.Exists(t, "key"))
-				require.Zero(t, s.Link().Abandoned())
-			})
+// R2, R11, R12
+func TestAKeyIsRemovedForAsLongAsThatIsNotConfirmed(t *testing.T) {
+	for _, discarded := range []bool{true, false} {
+		inEach(t, map[string]fate{
+			"requests vanish":   lost,
+			"answers vanish":    unheard,
+			"too many requests": refused(rpctypes.ErrTooManyRequests),
+			"no leader":         refused(rpctypes.ErrNoLeader),
+			"no space":          refused(rpctypes.ErrNoSpace),
+		}, func(t *testing.T, f *line, s *session.Session, trouble fate) {
+			f.Meet(trouble)
+			var gone chan string
+			if discarded {
+				gone = discard(t, f, s, 0, "key")
+			} else {
+				f.Create(t, "key", s.Lease())
+				gone = doubt(epoch(s), "key")
+			}
+			time.Sleep(time.Minute)
+			require.Empty(t, gone)
+			attempts := len(f.Requests())
+			require.Greater(t, attempts, 4)
+			require.Less(t, attempts, 100, "with growing pauses")
+			f.Meet(answered)
+			time.Sleep(30 * time.Second)
+			require.Len(t, gone, 1)
+			require.False(t, f.Exists(t, "key"))
+			require.Zero(t, s.Link().Abandoned())
 		})
 	}
 }
 
 func TestManyKeysGoInFewTransactions(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
-		f.OnTxn = late(500 * time.Millisecond) // so that all have been handed over by then
-		var gone atomic.Int64
-		for n := range 200 {
-			key := fmt.Sprint("key", n)
-			s.Link().Discard(key, f.Create(t, key, s.Lease()), func() { gone.Add(1) })
-		}
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		f.Meet(late(500 * time.Millisecond)) // so that all have been handed over by then
+		gone := discard(t, f, s, 0, numbered(200)...)
 		time.Sleep(time.Minute)
-		require.EqualValues(t, 200, gone.Load())
+		require.Len(t, gone, 200)
 		require.True(t, f.Empty(t))
-		require.LessOrEqual(t, len(f.Requests()), 8)
-		for _, r := range f.Requests() {
-			require.LessOrEqual(t, len(r.Success), 64)
-		}
+		requireFewRequests(t, f, 8)
 	})
 }
 
+func touches(r *etcdserverpb.TxnRequest, key string) bool {
+	for _, op := range r.Success {
+		nested := op.GetRequestTxn()
+		if string(op.GetRequestDeleteRange().GetKey()) == key || nested != nil && touches(nested, key) {
+			return true
+		}
+	}
+	return false
+}
+
 func TestKeyThatMayNotBeTouchedDoesNotKeepTheOthers(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		handedOver := make(chan struct{})
-		f.Decide = func(r *etcdserverpb.TxnRequest) error {
+		f.Refuse(func(r *etcdserverpb.TxnRequest) error {
 			<-handedOver
 			if touches(r, "key2") {
 				return rpctypes.ErrPermissionDenied
 			}
 			return nil
-		}
-		s := open(t, f)
-		var gone atomic.Int64
-		for n := range 5 {
-			key := fmt.Sprint("key", n)
-			s.Link().Discard(key, f.Create(t, key, s.Lease()), func() { gone.Add(1) })
-		}
+		})
+		gone := discard(t, f, s, 0, numbered(5)...)
 		close(handedOver)
 		synctest.Wait()
-		require.EqualValues(t, 4, gone.Load(), "at once")
+		require.Len(t, gone, 4, "at once")
 		require.True(t, f.Exists(t, "key2"))
 
-		f.Set(func(f *line) { f.Decide = nil })
+		f.Refuse(nil) // somebody may grant the permission again
 		time.Sleep(time.Minute)
-		require.EqualValues(t, 5, gone.Load())
+		require.Len(t, gone, 5)
 	})
 }
 
 // Many keys whose removal fails are no reason for as many log lines.
 func TestRemovalsThatFailAreLoggedOnceASecond(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		log := &warnings{}
-		s := open(t, f, log.logger())
-		f.Set(func(f *line) { f.OnTxn = refused(rpctypes.ErrCorrupt) })
-		for n := range 50 {
-			key := fmt.Sprint("key", n)
-			s.Link().Discard(key, f.Create(t, key, s.Lease()), func() {})
-		}
+	log := &warnings{}
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		f.Meet(refused(rpctypes.ErrCorrupt))
+		discard(t, f, s, 0, numbered(50)...)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		require.LessOrEqual(t, int(log.n.Load()), 11)
-		f.Set(func(f *line) { f.OnTxn = nil })
+		f.Meet(answered)
 		time.Sleep(2 * time.Second)
 		require.True(t, f.Empty(t))
-	})
-}
-
-// R2, with more keys than one transaction may carry.
-func TestDiscardRemovesKeysFromEtcd(t *testing.T) {
-	cluster := startEtcd(t)
-	client := cluster.Client(t)
-	s := create(t, client)
-	fault := cluster.Refuse("Txn", rpctypes.ErrTooManyRequests, embedtest.Times(2))
-	lost := cluster.LoseReply("Txn", embedtest.Once())
-	const keys = 150
-	var gone atomic.Int64
-	for n := range keys {
-		key := fmt.Sprint("key", n)
-		s.Link().Discard(key, put(t, client, key, s.Lease()), func() { gone.Add(1) })
-		s.Link().Epoch("!/epoch").Doubt(fmt.Sprint("never", n), func() {})
-	}
-	until(t, func() bool { return gone.Load() == keys })
-	answer, err := client.Get(t.Context(), "key", clientv3.WithPrefix())
-	require.NoError(t, err)
-	require.Empty(t, answer.Kvs)
-	require.Equal(t, 2, fault.Bites())
-	require.Equal(t, 1, lost.Bites())
+	}, log.logger())
 }
 
 func TestDiscardAfterKeepsTheKeyForThatTime(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
-		var gone atomic.Int64
-		s.Link().DiscardAfter(time.Minute, "later", f.Create(t, "later", s.Lease()), func() { gone.Add(1) })
-		s.Link().DiscardAfter(10*time.Second, "sooner", f.Create(t, "sooner", s.Lease()), func() {})
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		gone := discard(t, f, s, time.Minute, "later")
+		discard(t, f, s, 10*time.Second, "sooner")
 		time.Sleep(10*time.Second - 1)
 		require.True(t, f.Exists(t, "sooner"))
 		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		require.False(t, f.Exists(t, "sooner"), "although the one before it has longer to go")
-		s.Link().Discard("now", f.Create(t, "now", s.Lease()), func() {})
+		discard(t, f, s, 0, "now")
 		synctest.Wait()
 		require.False(t, f.Exists(t, "now"))
 
 		time.Sleep(50*time.Second - 2)
 		require.True(t, f.Exists(t, "later"))
-		require.Zero(t, gone.Load())
+		require.Empty(t, gone)
 		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		require.False(t, f.Exists(t, "later"))
-		require.EqualValues(t, 1, gone.Load())
+		require.Len(t, gone, 1)
 		require.Len(t, f.Requests(), 3, "none before its time")
 		require.Zero(t, s.Link().Abandoned())
 	})
 }
 
 func TestDiscardAfterEndsWithTheSession(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		gone := func() { t.Error("nobody looked") }
 		s.Link().DiscardAfter(time.Minute, "key", f.Create(t, "key", clientv3.NoLease), gone)
 		synctest.Wait()

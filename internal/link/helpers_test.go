@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -64,14 +65,14 @@ type line struct {
 	client  *clientv3.Client // whose transactions and reads go over the line
 
 	mu     sync.Mutex
-	OnTxn  fate                                 // of requests from now on; nil: answered
-	Decide func(*etcdserverpb.TxnRequest) error // if not nil, comes first: a refusal of this very request
+	fate   fate // nil: answered
+	refuse func(*etcdserverpb.TxnRequest) error
 	sent   []*etcdserverpb.TxnRequest
 }
 
-// inVirtualTime runs test where time.Sleep takes no time, and time only passes when
+// inVirtualTime runs test with a session where time.Sleep takes no time, and time only passes when
 // all goroutines wait: a sleep there is the statement "so much later".
-func inVirtualTime(t *testing.T, test func(t *testing.T, f *line)) {
+func inVirtualTime(t *testing.T, test func(t *testing.T, f *line, s *session.Session), opts ...session.Option) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs an etcd server")
@@ -81,23 +82,43 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, f *line)) {
 		f.client = f.cluster.Client(t)
 		f.KVClient = etcdserverpb.NewKVClient(f.client.ActiveConnection())
 		f.client.KV = clientv3.NewKVFromKVClient(f, f.client)
-		test(t, f)
+		start := time.Now()
+		clock := session.WithClock(func() time.Duration { return time.Since(start) })
+		test(t, f, create(t, f.client, append([]session.Option{clock}, opts...)...))
 	})
 }
 
-// open creates a session that is closed at the end of the test.
-func open(t *testing.T, f *line, opts ...session.Option) *session.Session {
+// inEach is inVirtualTime for each case.
+func inEach[C any](t *testing.T, cases map[string]C, test func(t *testing.T, f *line, s *session.Session, c C)) {
 	t.Helper()
-	start := time.Now()
-	clock := session.WithClock(func() time.Duration { return time.Since(start) })
-	return create(t, f.client, append([]session.Option{clock}, opts...)...)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) { test(t, f, s, c) })
+		})
+	}
 }
 
-// Set changes what happens to requests while the session is at work.
-func (f *line) Set(change func(f *line)) {
+// named gives cases the names that they are printed with.
+func named[C any](cases ...C) map[string]C {
+	all := make(map[string]C)
+	for _, c := range cases {
+		all[fmt.Sprint(c)] = c
+	}
+	return all
+}
+
+// Meet decides what becomes of requests that come from now on.
+func (f *line) Meet(next fate) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	change(f)
+	f.fate = next
+}
+
+// Refuse has decide look at each request first. An error of it is the answer.
+func (f *line) Refuse(decide func(*etcdserverpb.TxnRequest) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuse = decide
 }
 
 // Requests returns the transactions so far. A read counts as one of nothing else.
@@ -107,27 +128,27 @@ func (f *line) Requests() []*etcdserverpb.TxnRequest {
 	return slices.Clone(f.sent)
 }
 
-func (f *line) meet(ctx context.Context, r *etcdserverpb.TxnRequest, do func() error) error {
+func (f *line) arrive(ctx context.Context, r *etcdserverpb.TxnRequest, do func() error) error {
 	f.mu.Lock()
 	f.sent = append(f.sent, r)
-	onTxn, decide := f.OnTxn, f.Decide
+	meet, refuse := f.fate, f.refuse
 	f.mu.Unlock()
-	if decide != nil {
-		if err := decide(r); err != nil {
+	if refuse != nil {
+		if err := refuse(r); err != nil {
 			return err
 		}
 	}
-	if onTxn == nil {
-		onTxn = answered
+	if meet == nil {
+		return do()
 	}
-	return onTxn(ctx, do)
+	return meet(ctx, do)
 }
 
 func (f *line) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.CallOption) (answer *etcdserverpb.TxnResponse, err error) {
 	if asksQuorum(r) { // not a request of the test
 		return f.KVClient.Txn(ctx, r)
 	}
-	err = f.meet(ctx, r, func() (err error) {
+	err = f.arrive(ctx, r, func() (err error) {
 		answer, err = f.KVClient.Txn(context.Background(), r) // whatever becomes of the caller
 		return err
 	})
@@ -145,7 +166,7 @@ func asksQuorum(r *etcdserverpb.TxnRequest) bool {
 
 func (f *line) Range(ctx context.Context, r *etcdserverpb.RangeRequest, _ ...grpc.CallOption) (answer *etcdserverpb.RangeResponse, err error) {
 	read := &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: r}}
-	err = f.meet(ctx, &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{read}}, func() (err error) {
+	err = f.arrive(ctx, &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{read}}, func() (err error) {
 		answer, err = f.KVClient.Range(context.Background(), r)
 		return err
 	})

@@ -194,8 +194,7 @@ func TestTheQuorumAnswersWithoutAnyPermission(t *testing.T) {
 
 // A watch may see a revision that the session has not seen.
 func TestASessionMayBeToldThatItsClusterWentBack(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		err := s.Link().WentBack(12, 7)
 		require.ErrorIs(t, err, session.ErrLost)
 		require.ErrorContains(t, err, "etcd went back from revision 12 to 7")

@@ -11,23 +11,16 @@ import (
 
 func TestNumbersTakenAtTheSameTimeDiffer(t *testing.T) {
 	s := create(t, embedtest.Start(t).Client(t))
-	var mu sync.Mutex
-	taken := map[int]bool{}
+	var taken sync.Map
 	var users sync.WaitGroup
 	for range 8 {
 		users.Go(func() {
 			for range 200 {
 				n := s.Link().Claim("a")
-				mu.Lock()
-				if taken[n] {
+				if _, twice := taken.LoadOrStore(n, true); twice {
 					t.Error("taken twice:", n)
 				}
-				taken[n] = true
-				mu.Unlock()
-
-				mu.Lock()
-				delete(taken, n)
-				mu.Unlock()
+				taken.Delete(n)
 				s.Link().Free("a", n)
 			}
 		})

@@ -23,8 +23,7 @@ func occupy(s *session.Session, turns int) (leave chan struct{}) {
 }
 
 func TestTwoAreInTurnAtATime(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		leave := occupy(s, 1)
 		inside, done := make(chan struct{}, 4), make(chan error, 4)
 		for range 4 {
@@ -67,8 +66,7 @@ func gather(ctx context.Context, s *session.Session, key string, n int, err erro
 }
 
 func TestCallersThatWaitForATurnShareAnAnswer(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		ctx := context.Background()
 		require.Equal(t, gathered{1, nil}, <-gather(ctx, s, "key", 1, nil), "at once")
 		leave := occupy(s, 2)
@@ -90,8 +88,7 @@ func TestCallersThatWaitForATurnShareAnAnswer(t *testing.T) {
 }
 
 func TestAWaitForATurnEndsWithTheCallersContextAndWithTheSession(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		leave := occupy(s, 2)
 		defer close(leave)
 		wait := func(ctx context.Context) <-chan gathered {
@@ -120,8 +117,7 @@ func TestAWaitForATurnEndsWithTheCallersContextAndWithTheSession(t *testing.T) {
 
 // What a question reads may be older than the calls that come while it is asked.
 func TestCallersThatComeWhileAQuestionIsAskedGetALaterAnswer(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line) {
-		s := open(t, f)
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		answer, first := make(chan struct{}), make(chan gathered, 1)
 		go func() {
 			callers, err := link.Gather(context.Background(), s.Link(), "key", func(_ context.Context, callers int) (int, error) {

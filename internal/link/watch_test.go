@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -24,6 +23,12 @@ func watch(t *testing.T, s *session.Session, name, key string) *link.Watch {
 	w, err := s.Link().Watch(t.Context(), soon, name, key)
 	require.NoError(t, err)
 	return w
+}
+
+// awaitEnd waits until w is closed.
+func awaitEnd(w *link.Watch) {
+	for range w.Events {
+	}
 }
 
 // deletion waits until w tells that key was deleted, and returns when that was.
@@ -85,8 +90,7 @@ func TestAStreamThatIsLeftKeepsNoWatch(t *testing.T) {
 	watches := []*link.Watch{watch(t, s, "", "k"), watch(t, s, "", "l"), watch(t, other, "", "k")}
 	s.Link().LeaveStream(watches[0].Stream)
 	for _, w := range watches {
-		for range w.Events { // until it is closed
-		}
+		awaitEnd(w)
 		<-w.Ended
 	}
 	next := watch(t, other, "", "k")
@@ -119,8 +123,7 @@ func TestTheStreamOfWatchesStaysOpenWhereOneCostsAnAuthentication(t *testing.T) 
 		w := watch(t, s, "", "k")
 		until(t, func() bool { return c.Calls("Watch") >= 2 }) // the other keeps the stream
 		w.Stop()
-		for range w.Events { // until it is closed
-		}
+		awaitEnd(w)
 	}
 	require.EqualValues(t, 1, c.StreamsOpened("Watch"))
 
@@ -134,15 +137,10 @@ func TestTheStreamOfWatchesStaysOpenWhereOneCostsAnAuthentication(t *testing.T) 
 func TestWatchesThatAreNotKept(t *testing.T) {
 	c := startEtcd(t)
 	s := create(t, c.Client(t))
-	ended := func(w *link.Watch) {
-		t.Helper()
-		for range w.Events { // until it is closed
-		}
-	}
 	t.Run("without a name", func(t *testing.T) {
 		w := watch(t, s, "", "k")
 		w.Keep(0)
-		ended(w)
+		awaitEnd(w)
 	})
 	t.Run("on a stream that has been left", func(t *testing.T) {
 		w := watch(t, s, "k", "k")
@@ -150,7 +148,7 @@ func TestWatchesThatAreNotKept(t *testing.T) {
 		s.Link().LeaveStream(w.Stream)
 		next := watch(t, s, "k", "k")
 		require.Equal(t, w.Stream+1, next.Stream)
-		ended(w)
+		awaitEnd(w)
 		next.Stop()
 	})
 	t.Run("beyond 64", func(t *testing.T) {
@@ -161,8 +159,8 @@ func TestWatchesThatAreNotKept(t *testing.T) {
 		for _, w := range kept {
 			w.Keep(0)
 		}
-		ended(kept[64])
-		ended(kept[65])
+		awaitEnd(kept[64])
+		awaitEnd(kept[65])
 		w := watch(t, s, "k63", "k")
 		require.Equal(t, kept[63].Events, w.Events)
 		w.Stop()
@@ -172,18 +170,16 @@ func TestWatchesThatAreNotKept(t *testing.T) {
 		w, late := watch(t, short, "k", "k"), watch(t, short, "l", "k")
 		w.Keep(0)
 		require.NoError(t, short.Close(t.Context()))
-		ended(w)
+		awaitEnd(w)
 		late.Keep(0)
-		ended(late)
+		awaitEnd(late)
 		_, err := short.Link().Watch(t.Context(), soon, "k", "k")
 		require.ErrorIs(t, err, session.ErrClosed)
 	})
 }
 
 func TestAWatchIsKeptForASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := embedtest.Start(t, embedtest.WithVirtualTime())
-		s := create(t, c.Client(t))
+	inVirtualTime(t, func(t *testing.T, _ *line, s *session.Session) {
 		began := time.Now()
 		first, second := watch(t, s, "a", "a"), watch(t, s, "b", "b")
 		first.Keep(0)
@@ -194,17 +190,14 @@ func TestAWatchIsKeptForASecond(t *testing.T) {
 		require.Equal(t, second.Events, used.Events)
 		used.Keep(0)
 
-		_, open := <-first.Events
-		require.False(t, open)
+		awaitEnd(first)
 		require.Equal(t, time.Second, time.Since(began))
-		_, open = <-used.Events
-		require.False(t, open)
+		awaitEnd(used)
 		require.Equal(t, 1900*time.Millisecond, time.Since(began))
 
 		again := watch(t, s, "a", "a")
 		again.Keep(0)
-		_, open = <-again.Events
-		require.False(t, open)
+		awaitEnd(again)
 		require.Equal(t, 2900*time.Millisecond, time.Since(began))
 	})
 }
