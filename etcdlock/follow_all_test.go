@@ -345,8 +345,13 @@ func TestFollowAllEndsWithItsContextItsLoopOrItsClient(t *testing.T) {
 	for q, err := range etcdlock.FollowAll(cancelled(), client) {
 		require.Fail(t, "its context is over", "%v %v", q, err)
 	}
-	for _, err := range etcdlock.FollowAll(t.Context(), client, etcdlock.WithNamespace("")) {
-		require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+	for _, name := range []string{"", "\xff"} {
+		for _, opts := range [][]etcdlock.Option{{etcdlock.WithNamespace(name)}, {etcdlock.WithNamespace(name), etcdlock.AtPrefix()}} {
+			for _, err := range etcdlock.FollowAll(t.Context(), client, opts...) {
+				require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+				break
+			}
+		}
 	}
 	f := followAll(t, client, never)
 	f.next()

@@ -29,11 +29,12 @@ type optionFunc func(*options)
 func (f optionFunc) apply(o *options) { f(o) }
 
 type options struct {
-	namespace string
-	raw       bool
-	queue     fairqueue.Options
-	hooks     []*Hooks
-	minHold   time.Duration
+	namespace  string
+	namespaced bool // namespace was given
+	raw        bool
+	queue      fairqueue.Options
+	hooks      []*Hooks
+	minHold    time.Duration
 
 	kind     string // of lock
 	local    localOptions
@@ -47,7 +48,7 @@ type options struct {
 // <namespace>/<escaped name>/. The default is "etcdlock". The namespace is used as it is, may contain
 // slashes, and must satisfy the rules for names.
 func WithNamespace(namespace string) Option {
-	return optionFunc(func(o *options) { o.namespace = namespace })
+	return optionFunc(func(o *options) { o.namespace, o.namespaced = namespace, true })
 }
 
 // AtPrefix puts the queue at <name>/ in etcd, without namespace and escaping. A lock at a prefix

@@ -18,9 +18,6 @@ import (
 	"github.com/etcdlock/locks/internal/request"
 )
 
-// noNamespace stands for one that was not given. It is not valid.
-const noNamespace = "\xff"
-
 // root is where the queues of all names are in etcd.
 type root struct {
 	prefix string // with the slash at its end; empty for all of etcd
@@ -29,13 +26,9 @@ type root struct {
 
 // rootOf returns what InspectAll and FollowAll look at.
 func rootOf(opts []Option) (root, options, error) {
-	o := options{kind: anInspection, namespace: noNamespace}
-	o.add(opts)
-	switch {
-	case o.namespace == noNamespace && o.raw:
+	o := collect(anInspection, opts)
+	if o.raw && !o.namespaced {
 		return root{raw: true}, o, nil
-	case o.namespace == noNamespace:
-		o.namespace = defaultNamespace
 	}
 	if err := valid(o.namespace); err != nil {
 		return root{}, o, fmt.Errorf("namespace %q: %w", brief(o.namespace), err)
