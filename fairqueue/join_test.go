@@ -340,6 +340,35 @@ func TestAStrangersKeyAtTheNameIsReportedAndLeftAlone(t *testing.T) {
 	require.NoError(t, s.Err())
 }
 
+// A stranger's key keeps the name taken. No caller uses it, so nothing waits for it at the end.
+func TestAStrangersKeyAtTheNameDoesNotHoldUpDrain(t *testing.T) {
+	for what, answered := range map[string]bool{"answered": true, "in doubt": false} {
+		t.Run(what, func(t *testing.T) {
+			c, client := begin(t)
+			theirs, link := c.Link(t)
+			k := session.Keep(theirs)
+			s, err := k.Session(within(t, patience))
+			require.NoError(t, err)
+			put(t, client, nameOf(s, fairqueue.Exclusive, 0))
+			refused := func(ctx context.Context) error {
+				_, err := queueAt(s, "q").Join(ctx, fairqueue.Exclusive)
+				if err == nil || !strings.Contains(err.Error(), "another program's key") {
+					return fmt.Errorf("not refused: %w", err)
+				}
+				return nil
+			}
+			if answered {
+				require.NoError(t, refused(within(t, patience)))
+			} else {
+				held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+				retried(t, held, link, refused)
+				awaitNewEpoch(t, client, s)
+			}
+			require.NoError(t, k.Drain(within(t, patience)))
+		})
+	}
+}
+
 // The mode of a ticket for permits comes with entries, and a slash makes a key outside the queue.
 func TestOtherModesPanic(t *testing.T) {
 	_, client := begin(t)

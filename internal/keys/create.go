@@ -146,9 +146,9 @@ func (ks Keys) findAgain(answer *clientv3.TxnResponse) error {
 		case !holdsKey(answer.Responses[i]):
 			k.forget()
 		case c.unanswered > 0:
-			c.epoch.Doubt(k.Name, func() {})
+			c.epoch.Doubt(k.Name, k.link().Withhold)
 		default:
-			// The name stays taken: whatever wrote there may do so again.
+			k.link().Withhold() // whatever wrote there may do so again
 		}
 	}
 	if foreign != "" {

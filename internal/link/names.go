@@ -60,6 +60,9 @@ func (l *Link) Free(prefix string, n int) {
 	l.slots[prefix] = used
 }
 
+// Withhold leaves a number that Claim returned taken until the session ends, although no caller uses it.
+func (l *Link) Withhold() { l.setAside(1) }
+
 // Admit waits while 128 or more requests, deletions and doubts that callers have given up are unfinished. It
 // comes before a request that creates a key. Calls that give up and are made again, faster than
 // etcd answers, would otherwise leave more and more for etcd to do. The error says that ctx or the session
@@ -165,8 +168,8 @@ func (l *Link) Retire() { l.retire() }
 func (l *Link) Retired() context.Context { return l.retired }
 
 // AwaitUnused waits until the session ends, or no caller uses a key: no ticket waits, owns, or is being removed. Keys
-// in doubt are not used, since they go with the lease for certain. Nor are those that DiscardAfter keeps for a time. It
-// returns ctx's error.
+// in doubt are not used, since they go with the lease for certain. Nor are those that DiscardAfter keeps for a time, nor
+// names that are withheld. It returns ctx's error.
 func (l *Link) AwaitUnused(ctx context.Context) error {
 	for {
 		l.mu.Lock()
