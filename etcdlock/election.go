@@ -65,7 +65,7 @@ func (c *candidacy) join(ctx context.Context) error {
 func (c *candidacy) Wait(ctx context.Context) error {
 	for {
 		err := c.Ticket.Wait(ctx)
-		if err == nil || !errors.Is(err, fairqueue.ErrGone) || c.Session().Err() != nil {
+		if err == nil || !errors.Is(err, fairqueue.ErrGone) {
 			return err
 		}
 		if err := c.join(ctx); err != nil {
