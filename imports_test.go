@@ -218,6 +218,7 @@ func TestViolations(t *testing.T) {
 		{pkg: "embedtest", imp: module + "/session", bad: true},
 		{pkg: "embedtest", imp: module + "/fairqueue", bad: true},
 		{pkg: "embedtest", imp: module + "/etcdlock", bad: true},
+		{pkg: "embedtest", imp: module + "/internal/closer"},
 
 		// What is for tests only.
 		{pkg: "session", imp: module + "/embedtest", bad: true},

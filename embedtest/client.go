@@ -11,11 +11,14 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdlock/locks/internal/closer"
 )
 
 const (
 	dialTimeout    = 2 * time.Second
 	connectTimeout = 5 * time.Second
+	closeTimeout   = 10 * time.Second
 
 	virtualReconnect = time.Second // an hour without a member takes many attempts, and so time
 )
@@ -100,17 +103,4 @@ func leaderIsMissing(err error) bool {
 		errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail)
 }
 
-// closeClient closes a client, and gives up after a while: one of etcd 3.7.3 waits for itself if a watch was refused at the
-// same moment (addSubstream forgets the watch, and close waits for it).
-func closeClient(client *clientv3.Client) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = client.Close()
-	}()
-	select {
-	case <-done:
-	case <-time.After(10 * time.Second):
-		_ = client.ActiveConnection().Close()
-	}
-}
+func closeClient(client *clientv3.Client) { closer.Close(client, closeTimeout) }

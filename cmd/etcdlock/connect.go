@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/internal/closer"
 )
 
 // connection is how to reach etcd: etcdctl's flags, and where the locks are in it.
@@ -189,16 +190,5 @@ func (c *connection) limited(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, c.command)
 }
 
-// closeClient closes a client, and gives up after a while: one of etcd 3.7.3 waits for itself if a watch was refused at the
-// same moment (addSubstream forgets the watch, and close waits for it).
-func closeClient(client *clientv3.Client) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = client.Close()
-	}()
-	select {
-	case <-done:
-	case <-time.After(2 * time.Second):
-	}
-}
+// closeClient closes a client at the end of a command.
+func closeClient(client *clientv3.Client) { closer.Close(client, 2*time.Second) }
