@@ -2,7 +2,6 @@ package fairqueue_test
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -78,7 +77,7 @@ func TestCost(t *testing.T) {
 	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
 		t.Run(mode.String(), func(t *testing.T) {
 			c, client := begin(t)
-			s, other := open(t, client, session.WithTTL(never)), open(t, client, session.WithTTL(never))
+			s, other := open(t, client), open(t, client)
 			mine, theirs := queueAt(s, "q"), queueAt(other, "q")
 			m := newMeter(t, c)
 			// A shared ticket looks with one transaction, at several spans.
@@ -152,19 +151,13 @@ func TestCost(t *testing.T) {
 
 func TestALongQueueCostsOneLookMore(t *testing.T) {
 	c, client := begin(t)
-	theirs := queueAt(open(t, client, session.WithTTL(never)), "q")
-	mine := queueAt(open(t, client, session.WithTTL(never)), "q")
+	theirs, mine := newQueue(t, client), newQueue(t, client)
 	m := newMeter(t, c)
-
-	var ahead []*fairqueue.Ticket
-	for range 70 {
-		ahead = append(ahead, join(t, theirs, fairqueue.Exclusive))
-	}
+	ahead := joinMany(t, theirs, 70)
 	m.spent()
 	ticket := join(t, mine, fairqueue.Exclusive)
 	require.Equal(t, cost{txns: 1, entries: 1}, m.spent())
-	granted := wait(t, within(t, patience), ticket)
-	m.watches.await(t, 1)
+	granted := standing(t, c, ticket)
 	require.Equal(t, cost{reads: 1, watches: 1}, m.spent())
 
 	last := len(ahead) - 1
@@ -176,36 +169,28 @@ func TestALongQueueCostsOneLookMore(t *testing.T) {
 	leave(t, ahead[last])
 	requireGranted(t, granted)
 	require.Equal(t, cost{reads: 1, txns: 1, events: 1, entries: 1}, m.spent())
-	leave(t, ticket)
 }
 
 // One release means one event, for one waiter.
 func TestAReleaseWakesOneWaiter(t *testing.T) {
 	c, client := begin(t)
-	q := queueAt(open(t, client, session.WithTTL(never)), "q")
-	holder := hold(t, q, fairqueue.Exclusive)
+	q := newQueue(t, client)
+	line := []*fairqueue.Ticket{hold(t, q, fairqueue.Exclusive)}
 	m := newMeter(t, c)
-
-	const waiters = 10
-	var line []*fairqueue.Ticket
-	var granted []<-chan error
-	for i := range waiters {
+	waiting := []<-chan error{nil}
+	for i := range 10 {
 		line = append(line, join(t, q, fairqueue.Exclusive))
-		granted = append(granted, wait(t, within(t, patience), line[i]))
-		m.watches.await(t, i+1)
+		waiting = append(waiting, standing(t, c, line[i+1]))
 	}
-	require.Equal(t, waiters, m.spent().watches)
-	for i := range waiters {
-		leave(t, holder)
-		requireGranted(t, granted[i])
+	require.Equal(t, 10, m.spent().watches)
+	for i, ticket := range line[:10] {
+		leave(t, ticket)
+		requireGranted(t, waiting[i+1])
 		require.Equal(t, cost{reads: 1, txns: 1, events: 1, entries: 1}, m.spent())
-		for _, other := range granted[i+1:] {
-			requireWaiting(t, other)
+		for _, later := range waiting[i+2:] {
+			requireWaiting(t, later)
 		}
-		holder = line[i]
 	}
-	leave(t, holder)
-	require.Zero(t, m.spent().events)
 }
 
 // Deleted names stay in etcd's index until a compaction, so they are used again.
@@ -213,34 +198,30 @@ func TestNamesAreUsedAgain(t *testing.T) {
 	_, client := begin(t)
 	s := open(t, client)
 	q := queueAt(s, "q")
-	name := func(mode fairqueue.Mode, slot int) string {
-		return fmt.Sprintf("q/%c%x-%x", mode, s.Lease(), slot)
-	}
-
 	for range 3 {
 		ticket := hold(t, q, fairqueue.Exclusive)
-		require.Equal(t, name(fairqueue.Exclusive, 0), ticket.Key())
+		require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), ticket.Key())
 		require.Equal(t, revisionOf(t, client, ticket.Key()), ticket.Revision())
 		leave(t, ticket)
 	}
 	var line []*fairqueue.Ticket
 	for slot := range 17 {
 		line = append(line, join(t, q, fairqueue.Shared))
-		require.Equal(t, name(fairqueue.Shared, slot), line[slot].Key())
+		require.Equal(t, nameOf(s, fairqueue.Shared, slot), line[slot].Key())
 	}
 	leave(t, line[5])
-	require.Equal(t, name(fairqueue.Shared, 5), join(t, q, fairqueue.Shared).Key(), "the lowest that is free")
+	require.Equal(t, nameOf(s, fairqueue.Shared, 5), join(t, q, fairqueue.Shared).Key(), "the lowest that is free")
 	requireBusy(t, q, fairqueue.Exclusive)
-	require.Equal(t, name(fairqueue.Exclusive, 17), join(t, q, fairqueue.Exclusive).Key())
+	require.Equal(t, nameOf(s, fairqueue.Exclusive, 17), join(t, q, fairqueue.Exclusive).Key())
 	// Another queue of the session counts for itself.
-	require.Equal(t, "other"+name(fairqueue.Exclusive, 0)[1:], hold(t, queueAt(s, "other"), fairqueue.Exclusive).Key())
+	require.Equal(t, "other"+nameOf(s, fairqueue.Exclusive, 0)[1:], hold(t, queueAt(s, "other"), fairqueue.Exclusive).Key())
 }
 
 // Whatever is read on behalf of a waiter may be answered by any member (invariant 2);
 // a refusal must come from the quorum.
 func TestAnyMemberAnswersALookAndTheQuorumARefusal(t *testing.T) {
 	c, client := begin(t)
-	q := queueAt(open(t, client, session.WithTTL(never)), "q")
+	q := newQueue(t, client)
 	quorum := spyOnRequests(c, "Range", func(message any) bool { return !message.(*etcdserverpb.RangeRequest).Serializable })
 	local := spyOnRequests(c, "Range", func(message any) bool { return message.(*etcdserverpb.RangeRequest).Serializable })
 
@@ -259,8 +240,8 @@ func TestAnyMemberAnswersALookAndTheQuorumARefusal(t *testing.T) {
 // A stream that ends takes the watches with it that are kept for the next turn.
 func TestWatchesThatHaveEndedWhileTheyWereKeptAreInNobodysWay(t *testing.T) {
 	c, client := begin(t)
-	theirs := queueAt(open(t, client, session.WithTTL(never)), "q")
-	mine := queueAt(open(t, c.Client(t), session.WithTTL(never)), "q")
+	theirs := newQueue(t, client)
+	mine := queueAt(open(t, c.Client(t)), "q")
 	writer := hold(t, theirs, fairqueue.Exclusive)
 	var readers []*fairqueue.Ticket
 	var granted []<-chan error
@@ -357,6 +338,6 @@ func TestTheEndOfTheSessionEndsAWaitOnAStreamThatIsStuck(t *testing.T) {
 // virtual returns the queue with a session that never ends by itself, in virtual time.
 func virtual(t *testing.T, c *embedtest.Cluster) *fairqueue.Queue {
 	start := time.Now()
-	s := open(t, c.Client(t), session.WithTTL(never), session.WithClock(func() time.Duration { return time.Since(start) }))
+	s := open(t, c.Client(t), session.WithClock(func() time.Duration { return time.Since(start) }))
 	return queueAt(s, "q")
 }

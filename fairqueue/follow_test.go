@@ -98,29 +98,6 @@ func TestAFollowerIsToldEveryStateInOrder(t *testing.T) {
 	}
 }
 
-// What is no more cannot be told; but what is, is.
-func TestAFollowerGoesOnAfterACompactionOfWhatItMissed(t *testing.T) {
-	c, client := begin(t)
-	theirs, link := c.Link(t)
-	s := follow(t, within(t, patience), queueAt(open(t, theirs), "q"))
-	require.Empty(t, s.next(t))
-	set(t, client, "q/a", "1")
-	require.Equal(t, "1", values(s.next(t)))
-	link.Cut()
-	set(t, client, "q/a", "2")
-	set(t, client, "q/b", "3")
-	_, err := c.Compact(within(t, patience))
-	require.NoError(t, err)
-	link.Heal()
-	for state := ""; state != "23"; { // it may have heard of the first change before the cut
-		state = values(s.next(t))
-		require.Contains(t, []string{"2", "23"}, state)
-	}
-	remove(t, client, "q/a")
-	require.Equal(t, "3", values(s.next(t)))
-	require.Empty(t, s.told)
-}
-
 func TestFollowingNeedsNoSessionAndEndsWithItsContextOrLoop(t *testing.T) {
 	c, client := begin(t)
 	keeper := session.Keep(client)

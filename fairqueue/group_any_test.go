@@ -69,17 +69,6 @@ func TestWaitersForAnyAreServedInOrder(t *testing.T) {
 	}
 }
 
-// The lost reply of giving up the rest must not end the rest of the rest.
-func TestALostReplyOfTheChoiceIsHarmless(t *testing.T) {
-	c, client := begin(t)
-	s := open(t, client)
-	g := joinN(t, s, 1, places(s, 3)...)
-	fault := c.LoseReply("Txn", embedtest.Once())
-	require.NoError(t, during(t, fault, func() error { return g.Wait(within(t, patience)) }, nothing))
-	require.Equal(t, []string{g.Key()}, keysUnder(t, client, "g"))
-	require.Equal(t, g.Revision(), revisionOf(t, client, g.Key()))
-}
-
 // One of the chosen is removed while the rest is being given up.
 func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
 	c, client := begin(t)
@@ -92,20 +81,6 @@ func TestAChoiceThatIsGoneIsNoGrant(t *testing.T) {
 	})
 	require.ErrorIs(t, waited, fairqueue.ErrGone)
 	eventually(t, "its keys are gone", func() bool { return len(keysUnder(t, client, "g")) == 1 })
-}
-
-// The request that gives up the rest arrives when a name of the rest is somebody else's.
-func TestALateChoiceDoesNotTakeWhatAnotherHolds(t *testing.T) {
-	c, client := begin(t)
-	s := open(t, client)
-	g := joinN(t, s, 1, places(s, 2)...)
-	fault := c.Hold("Txn", embedtest.Once(), embedtest.When(leaving))
-	waiting := wait(t, within(t, patience), g)
-	require.NoError(t, fault.Wait(within(t, patience)))
-	requireGranted(t, waiting) // by the next attempt
-	other := hold(t, places(s, 2)[1-g.Chosen()[0]].Queue, fairqueue.Exclusive)
-	arrive(t, c, fault)
-	require.Equal(t, other.Revision(), revisionOf(t, client, other.Key()))
 }
 
 // Never busy while enough are free, however many come together.

@@ -1,10 +1,11 @@
 package fairqueue_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,19 +67,12 @@ func leavingAll(n int) func(any) bool {
 func TestGroupsCannotDeadlock(t *testing.T) {
 	_, client := begin(t)
 	const names, sessions, goroutines, rounds = 5, 3, 5, 6
-	records := make([]*record, names)
-	for i := range records {
-		records[i] = &record{owners: map[*stay]bool{}}
-	}
-	visitSome := func(ctx context.Context, s *session.Session) error {
-		some := rand.Perm(names)[:rand.N(names)+1]
+	var owners [names]atomic.Int64
+	visitSome := func(s *session.Session) error {
+		ctx, some := within(t, patience), rand.Perm(names)[:rand.N(names)+1]
 		var wanted []fairqueue.Place
 		for _, i := range some {
-			p := places(s, names)[i]
-			if rand.N(3) == 0 {
-				p.Mode = fairqueue.Shared
-			}
-			wanted = append(wanted, p)
+			wanted = append(wanted, places(s, names)[i])
 		}
 		g, err := fairqueue.JoinN(ctx, s, len(wanted), wanted...)
 		if err != nil {
@@ -87,32 +81,30 @@ func TestGroupsCannotDeadlock(t *testing.T) {
 		if err := g.Wait(ctx); err != nil {
 			return err
 		}
-		var stays []*stay
-		for k, i := range some {
-			stays = append(stays, records[i].enter(g.Revision(), wanted[k].Mode))
+		for _, i := range some {
+			if owners[i].Add(1) > 1 {
+				return fmt.Errorf("%d has two owners", i)
+			}
 		}
-		for k, i := range some {
-			records[i].exit(stays[k])
+		for _, i := range some {
+			owners[i].Add(-1)
 		}
 		return g.Leave(ctx)
 	}
-	var all sync.WaitGroup
+	var visits []<-chan error
 	for range sessions {
 		s := open(t, client)
 		for range goroutines {
-			all.Go(func() {
+			visits = append(visits, background(t, func() (err error) {
 				for range rounds {
-					if err := visitSome(within(t, patience), s); err != nil {
-						t.Error(err)
-						return
-					}
+					err = cmp.Or(err, visitSome(s))
 				}
-			})
+				return err
+			}))
 		}
 	}
-	all.Wait()
-	for _, r := range records {
-		r.requireFair(t, len(r.stays))
+	for _, visited := range visits {
+		require.NoError(t, result(t, visited))
 	}
 	require.Empty(t, keysUnder(t, client, "g"))
 }

@@ -23,6 +23,8 @@ const (
 	patience = 20 * time.Second
 	// never is a time that no test lasts: what is to happen must happen without.
 	never = time.Hour
+	// brief is for contexts that end during a call.
+	brief = 300 * time.Millisecond
 )
 
 func within(t testing.TB, d time.Duration) context.Context {
@@ -31,10 +33,10 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// open returns a session that lasts for the test unless told otherwise.
+// open returns a session that lasts for the test, and is not renewed meanwhile, unless told otherwise.
 func open(t testing.TB, client *clientv3.Client, opts ...session.Option) *session.Session {
 	t.Helper()
-	s, err := session.New(within(t, patience), client, append([]session.Option{session.WithTTL(time.Minute)}, opts...)...)
+	s, err := session.New(within(t, patience), client, append([]session.Option{session.WithTTL(never)}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		// Not within: that has ended by now. A server that is gone is no fault.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,9 +16,6 @@ import (
 	"github.com/etcdlock/locks/internal/link"
 	"github.com/etcdlock/locks/session"
 )
-
-// brief is for contexts that end during a call in a black hole.
-const brief = 300 * time.Millisecond
 
 func nameOf(s *session.Session, mode fairqueue.Mode, slot int) string {
 	return fmt.Sprintf("q/%c%x-%x", mode, s.Lease(), slot)
@@ -261,29 +257,6 @@ func TestTheFirstAttemptThatArrivesWhileTheTicketLivesFindsIt(t *testing.T) {
 	require.Equal(t, p.ticket.Revision(), revisionOf(t, p.client, p.ticket.Key()))
 	leave(t, p.ticket)
 	require.Empty(t, keysUnder(t, p.client, "q"))
-}
-
-// The bytes arrive when the black hole heals, followed by those that cancel the request. Whichever wins, the queue is
-// free in the end.
-func TestABlackHoleThatHealsLeavesNoGhost(t *testing.T) {
-	c, client := begin(t)
-	theirs, link := c.Link(t)
-	s := open(t, theirs)
-	held := hold(t, queueAt(s, "q"), fairqueue.Exclusive)
-	link.Blackhole()
-	var given []<-chan error
-	for range 5 {
-		given = append(given, background(t, func() error { return ways["join"].join(within(t, brief), queueAt(s, "q")) }))
-	}
-	require.ErrorIs(t, held.Leave(within(t, brief)), context.DeadlineExceeded)
-	for _, err := range given {
-		require.ErrorIs(t, result(t, err), context.DeadlineExceeded)
-	}
-	link.Heal()
-	ticket := hold(t, newQueue(t, client), fairqueue.Exclusive)
-	require.NoError(t, s.Err())
-	leave(t, ticket)
-	eventuallyEmpty(t, client, "q")
 }
 
 // The retry learns that its key is there, and when it looks, the key is not there any more.

@@ -39,20 +39,6 @@ func TestMode(t *testing.T) {
 	require.Equal(t, "exclusive", Exclusive.String())
 }
 
-// Which tickets block which: a reader does not block a reader.
-func TestBlocks(t *testing.T) {
-	const s = space("q/")
-	for key, want := range map[string][2]bool{ // what keeps an exclusive one, a shared one
-		"q/x1-0":   {true, true},
-		"q/s1-0":   {true, false},
-		"q/694d":   {true, true},
-		"q/n/x1-0": {false, false},
-		"q0":       {false, false},
-	} {
-		require.Equal(t, want, [2]bool{s.blocks(entry{key: key}, Exclusive), s.blocks(entry{key: key}, Shared)}, key)
-	}
-}
-
 func (s span) holds(key string) bool { return key >= s.first && key < s.end }
 
 // The name of a ticket tells its mode, lies where it is looked for, and tells

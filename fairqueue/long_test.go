@@ -1,7 +1,6 @@
 package fairqueue_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
-	"github.com/etcdlock/locks/session"
 )
 
 // line is a long queue: an owner of theirs, some tickets behind it, and then two of mine that wait.
@@ -26,10 +24,10 @@ type line struct {
 }
 
 func newLine(t *testing.T, mode fairqueue.Mode) *line {
-	l := &line{c: embedtest.Start(t)}
-	l.client = l.c.Client(t)
-	l.theirs = queueAt(open(t, l.client, session.WithTTL(never)), "q")
-	l.mine = queueAt(open(t, l.client, session.WithTTL(never)), "q")
+	l := &line{}
+	l.c, l.client = begin(t)
+	l.theirs = newQueue(t, l.client)
+	l.mine = newQueue(t, l.client)
 	l.ahead = joinMany(t, l.theirs, 70) // more than a join tells of
 	l.first, l.next = join(t, l.mine, mode), join(t, l.mine, mode)
 	joinMany(t, l.theirs, 512)
@@ -45,32 +43,21 @@ func joinMany(t *testing.T, q *fairqueue.Queue, n int) (tickets []*fairqueue.Tic
 
 // owns makes the first of mine the owner.
 func (l *line) owns(t *testing.T) {
-	watches := spyOnWatches(l.c)
-	granted := wait(t, within(t, patience), l.first)
-	watches.await(t, 1)
+	granted := standing(t, l.c, l.first)
 	for _, ticket := range l.ahead {
 		leave(t, ticket)
 	}
 	requireGranted(t, granted)
 }
 
-// follows makes the next of mine wait for the first.
-func (l *line) follows(t *testing.T, ctx context.Context) <-chan error {
-	watches := spyOnWatches(l.c)
-	granted := wait(t, ctx, l.next)
-	watches.await(t, 1)
-	return granted
-}
-
-func (l *line) entry(t *testing.T, ticket *fairqueue.Ticket) *fairqueue.Entry {
-	entries, _, err := l.theirs.Entries(within(t, patience))
-	require.NoError(t, err)
-	for i, e := range entries {
+// entry returns what the queue says of a ticket, which may be gone.
+func (l *line) entry(t *testing.T, ticket *fairqueue.Ticket) (found fairqueue.Entry) {
+	for _, e := range entriesOf(t, l.theirs) {
 		if e.Key == ticket.Key() {
-			return &entries[i]
+			found = e
 		}
 	}
-	return nil
+	return found
 }
 
 func (l *line) says(t *testing.T, ticket *fairqueue.Ticket, length int) {
@@ -84,9 +71,8 @@ func marking(message any) bool {
 }
 
 func TestTheSuccessorOfAnOwnerInALongQueueDoesNotLookAtAll(t *testing.T) {
-	t.Parallel()
 	l := newLine(t, fairqueue.Exclusive)
-	granted := l.follows(t, within(t, patience))
+	granted := standing(t, l.c, l.next)
 	l.owns(t)
 	l.says(t, l.first, 514)
 	host := l.entry(t, l.first).Owner.Host
@@ -101,7 +87,6 @@ func TestTheSuccessorOfAnOwnerInALongQueueDoesNotLookAtAll(t *testing.T) {
 
 // Here alone a waiter does not look at the queue before it owns.
 func TestARemovedWaiterDoesNotSucceedAnOwner(t *testing.T) {
-	t.Parallel()
 	tests := map[string]func(l *line) []clientv3.Op{
 		"before": func(l *line) []clientv3.Op { return []clientv3.Op{clientv3.OpDelete(l.next.Key())} },
 		"in one transaction": func(l *line) []clientv3.Op {
@@ -110,9 +95,8 @@ func TestARemovedWaiterDoesNotSucceedAnOwner(t *testing.T) {
 	}
 	for name, removes := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			l := newLine(t, fairqueue.Exclusive)
-			granted := l.follows(t, within(t, patience))
+			granted := standing(t, l.c, l.next)
 			l.owns(t)
 			l.says(t, l.first, 514)
 			_, err := l.client.Txn(within(t, patience)).Then(removes(l)...).Commit()
@@ -125,7 +109,6 @@ func TestARemovedWaiterDoesNotSucceedAnOwner(t *testing.T) {
 
 // The mark comes late, when the owner has gone on.
 func TestALateMarkChangesNothingElse(t *testing.T) {
-	t.Parallel()
 	tests := map[string]func(t *testing.T, l *line) *fairqueue.Ticket{
 		"share": func(t *testing.T, l *line) *fairqueue.Ticket {
 			require.NoError(t, l.first.Share(within(t, patience)))
@@ -146,7 +129,6 @@ func TestALateMarkChangesNothingElse(t *testing.T) {
 	}
 	for name, goOn := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			l := newLine(t, fairqueue.Exclusive)
 			held := l.c.Hold("Txn", embedtest.When(marking), embedtest.Times(1))
 			l.owns(t) // after a while, without an answer
@@ -162,7 +144,6 @@ func TestALateMarkChangesNothingElse(t *testing.T) {
 }
 
 func TestAnOwnerThatIsMarkedSharesInOneRoundTrip(t *testing.T) {
-	t.Parallel()
 	l := newLine(t, fairqueue.Exclusive)
 	l.owns(t)
 	entries, requests := l.c.AppliedIndex(), l.c.Calls("Txn")
@@ -174,7 +155,6 @@ func TestAnOwnerThatIsMarkedSharesInOneRoundTrip(t *testing.T) {
 
 // What cannot be marked is granted all the same.
 func TestWithoutAMarkTheSuccessorLooks(t *testing.T) {
-	t.Parallel()
 	of := func(ticket *fairqueue.Ticket) embedtest.FaultOption {
 		return embedtest.When(func(message any) bool {
 			return marking(message) && string(message.(*etcdserverpb.TxnRequest).Compare[0].Key) == ticket.Key()
@@ -189,9 +169,8 @@ func TestWithoutAMarkTheSuccessorLooks(t *testing.T) {
 	}
 	for name, spoil := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			l := newLine(t, fairqueue.Exclusive)
-			granted := l.follows(t, within(t, patience))
+			granted := standing(t, l.c, l.next)
 			spoil(l)
 			l.owns(t)
 			leave(t, l.first)
@@ -203,7 +182,7 @@ func TestWithoutAMarkTheSuccessorLooks(t *testing.T) {
 // A session does not ask what it knows: that it has many tickets in the queue.
 func TestAJoinBehindManyOfItsSessionReadsNothing(t *testing.T) {
 	c, client := begin(t)
-	q := queueAt(open(t, client, session.WithTTL(never)), "q")
+	q := newQueue(t, client)
 	reading := spyOnRequests(c, "Txn", func(message any) bool {
 		return creating(message) && len(message.(*etcdserverpb.TxnRequest).Success) > 1
 	})
@@ -217,9 +196,8 @@ func TestAJoinBehindManyOfItsSessionReadsNothing(t *testing.T) {
 
 // Only exclusive tickets say that they own: a candidate's value is the caller's.
 func TestCandidatesInALongQueueKeepTheirValues(t *testing.T) {
-	t.Parallel()
 	l := newLine(t, fairqueue.Candidate)
-	granted := l.follows(t, within(t, patience))
+	granted := standing(t, l.c, l.next)
 	l.owns(t)
 	entries := l.c.AppliedIndex()
 	leave(t, l.first)

@@ -79,32 +79,6 @@ func TestLostAndWantedTellWhatBecomesOfTheTicket(t *testing.T) {
 	}
 }
 
-// Whether the key is there is answered by a member that is behind, so far that it has
-// not heard of it.
-func TestAnAnswerOlderThanTheTicketIsNoLoss(t *testing.T) {
-	c, client := begin(t, embedtest.WithSize(3))
-	client, good := c.Client(t), c.Members()[0].Client(t)
-	q := newQueue(t, client)
-	answerFromBehind := leaveBehind(t, c)
-	ticket := hold(t, q, fairqueue.Exclusive)
-	// So that there is a reason to look, on whichever member the watch will be: a
-	// linearizable read makes the member catch up.
-	put(t, good, "elsewhere")
-	for _, m := range c.Members()[:2] {
-		require.NotZero(t, revisionOf(t, m.Client(t), "elsewhere"))
-	}
-	answerFromBehind()
-	quorum := spyOnRequests(c, "Range", func(message any) bool {
-		r := message.(*etcdserverpb.RangeRequest)
-		return string(r.Key) == ticket.Key() && !r.Serializable
-	})
-	told := lost(t, within(t, patience), ticket)
-	quorum.await(t, 1)
-	requireWaiting(t, told)
-	remove(t, good, ticket.Key())
-	require.ErrorIs(t, result(t, told), session.ErrLost)
-}
-
 func TestLostEndsWithItsContextOrSession(t *testing.T) {
 	_, _, q := beginQueue(t)
 	ticket := hold(t, q, fairqueue.Exclusive)

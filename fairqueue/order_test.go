@@ -1,11 +1,8 @@
 package fairqueue_test
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 
@@ -18,115 +15,41 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// record has the owners of a queue, in one order of time.
-type record struct {
-	mu      sync.Mutex
-	clock   int
-	owners  map[*stay]bool
-	stays   []*stay
-	illegal []string
-}
-
-type stay struct {
-	revision  int64
-	mode      fairqueue.Mode
-	came, end int
-}
-
-func (r *record) enter(revision int64, m fairqueue.Mode) *stay {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := &stay{revision: revision, mode: m, came: r.clock}
-	r.clock++
-	for other := range r.owners {
-		if conflict(s, other) {
-			r.illegal = append(r.illegal, fmt.Sprintf("%+v owns together with %+v", s, other))
-		}
-	}
-	r.owners[s] = true
-	r.stays = append(r.stays, s)
-	return s
-}
-
-func (r *record) exit(s *stay) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s.end = r.clock
-	r.clock++
-	delete(r.owners, s)
-}
-
-func conflict(a, b *stay) bool {
-	return a.mode == fairqueue.Exclusive || b.mode == fairqueue.Exclusive
-}
-
-// requireFair says that nobody came in before one ahead of it had gone, unless both
-// are readers.
-func (r *record) requireFair(t *testing.T, served int) {
-	t.Helper()
-	require.Empty(t, r.illegal)
-	require.Len(t, r.stays, served)
-	slices.SortFunc(r.stays, func(a, b *stay) int { return cmp.Compare(a.revision, b.revision) })
-	for i, later := range r.stays {
-		for _, earlier := range r.stays[:i] {
-			if conflict(earlier, later) {
-				require.Less(t, earlier.end, later.came, "%+v overtook %+v", later, earlier)
-			}
-		}
-	}
-}
-
 // Readers that stand next to each other share; a reader behind a writer waits.
 func TestAdjacentReadersShareAndNobodyOvertakes(t *testing.T) {
 	c, _, q := beginQueue(t)
 	watches := spyOnWatches(c)
-	line := map[string]*fairqueue.Ticket{"writer 1": hold(t, q, fairqueue.Exclusive)}
-	waiting := map[string]<-chan error{}
-	for i, who := range []string{"reader 2", "reader 3", "writer 4", "reader 5", "reader 6", "writer 7"} {
-		mode := fairqueue.Shared
-		if who[0] == 'w' {
-			mode = fairqueue.Exclusive
-		}
-		line[who] = join(t, q, mode)
-		waiting[who] = wait(t, within(t, patience), line[who])
-		watches.await(t, i+1)
+	line := []*fairqueue.Ticket{hold(t, q, fairqueue.Exclusive)}
+	waiting := []<-chan error{nil}
+	for _, mode := range "ssxssx" {
+		ticket := join(t, q, fairqueue.Mode(mode))
+		line, waiting = append(line, ticket), append(waiting, standing(t, c, ticket))
 	}
-	depart := func(who ...string) {
-		for _, w := range who {
-			leave(t, line[w])
-		}
-	}
-	enter := func(who ...string) {
+	grants := func(from, to int) {
 		t.Helper()
-		for _, w := range who {
-			requireGranted(t, waiting[w])
-			delete(waiting, w)
+		for _, granted := range waiting[from:to] {
+			requireGranted(t, granted)
 		}
-		for w, other := range waiting {
-			select {
-			case err := <-other:
-				require.Fail(t, w+" does not wait", "%v", err)
-			default:
-			}
+		for _, later := range waiting[to:] {
+			requireWaiting(t, later)
 		}
 	}
-
-	depart("writer 1")
-	enter("reader 2", "reader 3")
-	depart("reader 3") // the one that writer 4 watches; reader 2 is still there
+	leave(t, line[0])
+	grants(1, 3)
+	leave(t, line[2]) // which the writer watches; reader 1 is still there
 	watches.await(t, 7)
-	enter()
-	depart("reader 2")
-	enter("writer 4")
-	depart("writer 4")
-	enter("reader 5", "reader 6")
-	depart("reader 5", "reader 6")
-	enter("writer 7")
-	depart("writer 7")
+	grants(3, 3)
+	leave(t, line[1])
+	grants(3, 4)
+	leave(t, line[3])
+	grants(4, 6)
+	leave(t, line[4])
+	leave(t, line[5])
+	grants(6, 7)
+	leave(t, line[6])
 
 	// Readers in a queue of readers do not wait at all; a writer joins behind them.
-	first, second := hold(t, q, fairqueue.Shared), hold(t, q, fairqueue.Shared)
-	third := try(t, q, fairqueue.Shared)
+	first, second, third := hold(t, q, fairqueue.Shared), hold(t, q, fairqueue.Shared), try(t, q, fairqueue.Shared)
 	writer := wait(t, within(t, patience), join(t, q, fairqueue.Exclusive))
 	requireBusy(t, q, fairqueue.Shared)
 	for _, reader := range []*fairqueue.Ticket{second, first, third} {
@@ -138,56 +61,39 @@ func TestAdjacentReadersShareAndNobodyOvertakes(t *testing.T) {
 
 // A queue at a raw prefix is shared with programs that use etcd's own package.
 func TestForeignTicketsStandInTheSameLine(t *testing.T) {
-	_, client := begin(t)
-	q := queueAt(open(t, client), "raw")
+	_, client, q := beginQueue(t)
 	foreign := func() *concurrency.Mutex {
 		s, err := concurrency.NewSession(client)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = s.Close() })
-		return concurrency.NewMutex(s, "raw")
+		return concurrency.NewMutex(s, "q")
 	}
-	lock := func(m *concurrency.Mutex) <-chan error {
-		standing := len(keysUnder(t, client, "raw"))
-		locked := background(t, func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
-			return m.Lock(ctx)
-		})
-		eventually(t, "it has joined", func() bool { return len(keysUnder(t, client, "raw")) > standing })
-		return locked
-	}
-
-	theirs := foreign()
-	requireGranted(t, lock(theirs))
-	for _, mode := range []fairqueue.Mode{fairqueue.Exclusive, fairqueue.Shared} {
-		_, err := q.TryJoin(within(t, patience), mode)
-		require.ErrorIs(t, err, fairqueue.ErrBusy)
-	}
+	theirs, behind := foreign(), foreign()
+	require.NoError(t, theirs.Lock(within(t, patience)))
+	requireBusy(t, q, fairqueue.Exclusive)
+	requireBusy(t, q, fairqueue.Shared)
 	ours := join(t, q, fairqueue.Exclusive)
 	oursGranted := wait(t, within(t, patience), ours)
-	theirsBehind := foreign()
-	theirsBehindGranted := lock(theirsBehind)
+	behindGranted := background(t, func() error { return behind.Lock(within(t, patience)) })
+	eventually(t, "it has joined", func() bool { return len(keysUnder(t, client, "q")) == 3 })
 	reader := join(t, q, fairqueue.Shared)
 	readerGranted := wait(t, within(t, patience), reader)
 	require.ErrorIs(t, foreign().TryLock(within(t, patience)), concurrency.ErrLocked)
 
-	entries, _, err := q.Entries(within(t, patience))
-	require.NoError(t, err)
+	entries := entriesOf(t, q)
 	require.Len(t, entries, 4)
-	require.Equal(t, []string{theirs.Key(), ours.Key(), theirsBehind.Key(), reader.Key()},
-		[]string{entries[0].Key, entries[1].Key, entries[2].Key, entries[3].Key})
+	require.Equal(t, []string{theirs.Key(), ours.Key(), reader.Key()}, []string{entries[0].Key, entries[1].Key, entries[3].Key})
 	require.Equal(t, fairqueue.Exclusive, entries[2].Mode)
 	require.Zero(t, entries[2].Owner)
 
 	requireWaiting(t, oursGranted)
 	require.NoError(t, theirs.Unlock(within(t, patience)))
 	requireGranted(t, oursGranted)
-	requireWaiting(t, theirsBehindGranted)
-	requireWaiting(t, readerGranted)
+	requireWaiting(t, behindGranted)
 	leave(t, ours)
-	requireGranted(t, theirsBehindGranted)
+	requireGranted(t, behindGranted)
 	requireWaiting(t, readerGranted)
-	require.NoError(t, theirsBehind.Unlock(within(t, patience)))
+	require.NoError(t, behind.Unlock(within(t, patience)))
 	requireGranted(t, readerGranted)
 }
 
@@ -222,15 +128,13 @@ func TestLooksReachBeyondTheKeysOfNestedAndNeighbouringQueues(t *testing.T) {
 // Where the join's own answer does not tell, a TryJoin looks, and takes its
 // ticket back if it may not.
 func TestATryJoinThatMayNotLookLeavesNothing(t *testing.T) {
-	c, client := begin(t)
-	q := queueAt(open(t, client), "a")
-	putMany(t, client, "a/b")
-	standing := len(keysUnder(t, client, "a"))
+	c, client, q := beginQueue(t)
+	putMany(t, client, "q/b")
+	standing := len(keysUnder(t, client, "q"))
 	fault := c.Refuse("Range", rpctypes.ErrGRPCPermissionDenied)
-	_, err := q.TryJoin(within(t, patience), fairqueue.Exclusive)
-	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	require.ErrorIs(t, ways["try"].join(within(t, patience), q), rpctypes.ErrPermissionDenied)
 	fault.Heal()
-	eventually(t, "its ticket is gone", func() bool { return len(keysUnder(t, client, "a")) == standing })
+	eventually(t, "its ticket is gone", func() bool { return len(keysUnder(t, client, "q")) == standing })
 }
 
 // Somebody slips in between the read and the write of a TryJoin.
@@ -244,20 +148,12 @@ func TestTryJoinThatIsOvertakenIsBusyAndLeavesNothing(t *testing.T) {
 				put(t, client, "q/other/1")
 			}
 			fault := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-			tried := background(t, func() error {
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
-				defer cancel()
-				_, err := q.TryJoin(ctx, fairqueue.Exclusive)
-				return err
+			tried := during(t, fault, func() error { return ways["try"].join(within(t, patience), q) }, func() {
+				put(t, client, "q/1234")
 			})
-			require.NoError(t, fault.Wait(within(t, patience)))
-			put(t, client, "q/1234")
-			before := c.AppliedIndex()
-			fault.Heal()
-			require.ErrorIs(t, result(t, tried), fairqueue.ErrBusy)
-			require.Greater(t, c.AppliedIndex(), before)
+			require.ErrorIs(t, tried, fairqueue.ErrBusy)
 			remove(t, client, "q/1234")
-			require.Equal(t, fmt.Sprintf("q/x%x-0", s.Lease()), hold(t, q, fairqueue.Exclusive).Key(), "the name is free again")
+			require.Equal(t, nameOf(s, fairqueue.Exclusive, 0), hold(t, q, fairqueue.Exclusive).Key(), "the name is free again")
 		})
 	}
 }
@@ -277,78 +173,40 @@ func TestASessionHasNoSuccessorAndAClosedKeeperHasNone(t *testing.T) {
 	require.NoError(t, err, "looking needs no session")
 }
 
-// crowd runs f for every number at once, on queues of one session, while etcd holds the first
-// requests back, so that what follows goes out together. It returns how many requests there were.
-func crowd(t *testing.T, c *embedtest.Cluster, n int, f func(i int) error) (requests int64) {
-	t.Helper()
-	before := c.Calls("Txn")
-	held := c.Hold("Txn", embedtest.Times(8))
-	var working sync.WaitGroup
-	results := make(chan error, n)
-	for i := range n {
-		working.Go(func() { results <- f(i) })
-	}
-	require.NoError(t, held.Wait(within(t, patience)))
-	held.Heal()
-	working.Wait()
-	for range n {
-		require.NoError(t, <-results)
-	}
-	return c.Calls("Txn") - before
-}
-
 // Invariant 8: tickets of one queue never have the same revision, whatever goes out together.
 func TestJoinsOfOneQueueNeverTieAndAreGrantedInTurn(t *testing.T) {
-	t.Parallel()
-	const n = 60
-	c := embedtest.Start(t)
-	s := open(t, c.Client(t), session.WithTTL(never))
-	ctx := within(t, patience)
+	c, client := begin(t)
+	s := open(t, client)
 	var mu sync.Mutex
 	var order []int64
-	holders := 0
-	crowd(t, c, n, func(i int) error {
-		q := queueAt(s, fmt.Sprintf("q%d", i%3))
-		ticket, err := q.Join(ctx, fairqueue.Exclusive)
+	visit := func(prefix string) error {
+		ctx := within(t, patience)
+		ticket, err := queueAt(s, prefix).Join(ctx, fairqueue.Exclusive)
 		if err != nil {
 			return err
 		}
 		if err := ticket.Wait(ctx); err != nil {
 			return err
 		}
-		if i%3 == 0 {
-			mu.Lock()
-			order = append(order, ticket.Revision())
-			holders++
-			alone := holders == 1
-			mu.Unlock()
-			if !alone {
-				return fmt.Errorf("two own q0 at a time")
+		if prefix == "q0" {
+			if !mu.TryLock() {
+				return errors.New("two own q0 at a time")
 			}
-			mu.Lock()
-			holders--
+			order = append(order, ticket.Revision())
 			mu.Unlock()
 		}
 		return ticket.Leave(ctx)
-	})
-	require.Len(t, order, n/3)
+	}
+	held := c.Hold("Txn", embedtest.Times(8)) // so that what follows goes out together
+	var visits []<-chan error
+	for i := range 60 {
+		visits = append(visits, background(t, func() error { return visit(fmt.Sprint("q", i%3)) }))
+	}
+	require.NoError(t, held.Wait(within(t, patience)))
+	held.Heal()
+	for _, visited := range visits {
+		require.NoError(t, result(t, visited))
+	}
+	require.Len(t, order, 20)
 	require.IsIncreasing(t, order)
-}
-
-func TestTriesOfOneQueueThatGoOutTogetherHaveOneWinner(t *testing.T) {
-	t.Parallel()
-	const n = 40
-	c := embedtest.Start(t)
-	s := open(t, c.Client(t), session.WithTTL(never))
-	ctx := within(t, patience)
-	won := make(chan *fairqueue.Ticket, n)
-	crowd(t, c, n, func(int) error {
-		ticket, err := queueAt(s, "q").TryJoin(ctx, fairqueue.Exclusive)
-		if errors.Is(err, fairqueue.ErrBusy) {
-			return nil
-		}
-		won <- ticket
-		return err
-	})
-	require.Len(t, won, 1)
 }

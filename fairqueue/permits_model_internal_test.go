@@ -257,25 +257,3 @@ func TestCountOfTheLargestSize(t *testing.T) {
 		require.Equal(t, blocked, v, ahead)
 	}
 }
-
-// What goes out together has one revision, of which only one ticket is in the queue.
-func TestAPermitIsNotTakenForGoneBecauseOthersHaveItsRevision(t *testing.T) {
-	i := newInquiry(t)
-	me := entry{key: i.queue.space.key(permit, 1, 0, 1), revision: 2}
-	for _, there := range []bool{true, false} {
-		keys := map[string]birth{}
-		for n := range joinLimit + 1 {
-			keys[fmt.Sprintf("q/older%d/x1-0", n)] = birth{revision: 1}
-			keys[fmt.Sprintf("q/a%d/x1-0", n)] = birth{revision: me.revision}
-			keys[fmt.Sprintf("q/z%d/x1-0", n)] = birth{revision: me.revision}
-		}
-		want := gone
-		if there {
-			keys[me.key], want = birth{revision: me.revision}, granted
-		}
-		*i.kv = pastKV{past: past{nil, {}, keys}, behind: 2}
-		ticket, strategy := i.permits(me)
-		require.NoError(t, strategy.look(context.Background(), ticket, wakeup{revision: me.revision}))
-		require.Equal(t, want, ticket.verdict)
-	}
-}

@@ -88,23 +88,6 @@ func TestAHeavyRequestIsServedInItsTurn(t *testing.T) {
 	requireGranted(t, lightWaits)
 }
 
-// One that returns much lets in several, each of which is told by the one before it.
-func TestSeveralAreServedByOneReturn(t *testing.T) {
-	c, _, q := beginQueue(t)
-	watches := spyOnWatches(c)
-	heavy := holdPermits(t, q, 5, 5)
-	var waiting []<-chan error
-	for _, weight := range []int64{1, 2, 1, 2} {
-		waiting = append(waiting, standing(t, c, joinPermits(t, q, weight, 5)))
-	}
-	leave(t, heavy)
-	for _, w := range waiting[:3] {
-		requireGranted(t, w)
-	}
-	watches.await(t, 5) // the last one has been told, and looked
-	requireWaiting(t, waiting[3])
-}
-
 // A ticket of another kind at the same prefix takes all there is.
 func TestPermitsAndOtherTicketsExcludeEachOther(t *testing.T) {
 	c, client, q := beginQueue(t)

@@ -112,19 +112,3 @@ func TestSharingWhatIsLostIsAnError(t *testing.T) {
 	require.Empty(t, keysUnder(t, client, "q"))
 	require.Panics(t, func() { _ = hold(t, q, fairqueue.Shared).Share(within(t, patience)) })
 }
-
-// Readers that shared with it go on, and a writer waits for them.
-func TestTheDeathOfAnOwnerThatSharesLeavesTheOthersAlone(t *testing.T) {
-	c, client := begin(t)
-	dying := open(t, client)
-	q := newQueue(t, client)
-	owner := hold(t, queueAt(dying, "q"), fairqueue.Exclusive)
-	require.NoError(t, owner.Share(within(t, patience)))
-	reader := hold(t, q, fairqueue.Shared)
-	writer := standing(t, c, join(t, q, fairqueue.Exclusive))
-	revoke(t, client, dying)
-	require.Equal(t, reader.Revision(), revisionOf(t, client, reader.Key()))
-	requireWaiting(t, writer)
-	leave(t, reader)
-	requireGranted(t, writer)
-}
