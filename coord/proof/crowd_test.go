@@ -30,6 +30,12 @@ type crowd struct {
 	good    atomic.Int64 // calls that did what they are for
 }
 
+// age is that of the cluster: it is another one when the cluster has gone back. It is odd until all have noticed.
+type age struct{ atomic.Int64 }
+
+// steady reports whether the age has been the same since it was began, and all have noticed.
+func (a *age) steady(began int64) bool { return began%2 == 0 && a.Load() == began }
+
 // caller is a process of a crowd.
 type caller struct {
 	number   int
@@ -41,9 +47,40 @@ type caller struct {
 }
 
 func newCrowd(t *testing.T, seed uint64) *crowd {
-	c := &crowd{scene: newScene(t, seed)}
-	c.scene.link = func() *embedtest.Link { return pick(c.scene, c.present).link }
+	s := newScene(t, seed)
+	c := crowdIn(s)
+	s.link = func() *embedtest.Link { return pick(s, c.present).link }
 	return c
+}
+
+// crowdIn returns a crowd whose processes end with the test, if that has failed.
+func crowdIn(s *scene) *crowd {
+	c := &crowd{scene: s}
+	s.t.Cleanup(func() {
+		if !s.t.Failed() {
+			return
+		}
+		for _, p := range c.present {
+			p.crash()
+		}
+		c.await()
+	})
+	return c
+}
+
+// await waits until all processes have returned, and reports whether they have.
+func (c *crowd) await() bool {
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		c.running.Wait()
+	}()
+	select {
+	case <-returned:
+		return true
+	case <-time.After(patience):
+		return false
+	}
 }
 
 // come adds a process.
@@ -99,16 +136,7 @@ func (c *crowd) replace(i int) {
 // finish waits until all processes have returned, and returns the history.
 func (c *crowd) finish() []*clientv3.Event {
 	c.t.Helper()
-	returned := make(chan struct{})
-	go func() {
-		defer close(returned)
-		c.running.Wait()
-	}()
-	select {
-	case <-returned:
-	case <-time.After(patience):
-		require.Fail(c.t, "a call does not return")
-	}
+	require.True(c.t, c.await(), "a call does not return")
 	for _, p := range c.present {
 		p.crash()
 	}

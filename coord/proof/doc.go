@@ -21,6 +21,12 @@
 //   - At each opening of a Barrier as many parties as needed stood there. Each of them has gone on with it, or has failed.
 //   - After the storm calls succeed again, and all return.
 //
+// Members and observers of a Group: one that believes to be a member is, by the history, the only one of its id; what is read
+// or observed was so at one revision; in the end all that keep being members are, and every observer knows.
+//
+// A cluster goes back, with users of everything: to a snapshot, or to nothing. All sessions have to notice, all members to
+// join again, every call to return, and from then on everything is as promised, by the history of the data that are there.
+//
 // A seed decides the faults, not the history. How long shards were without a work is reported by the cause.
 //
 //	go test ./coord/proof                            # under a minute, fixed seeds

@@ -90,11 +90,13 @@ func (r *groupRun) keep(p *caller) {
 func (r *groupRun) visit(p *caller) {
 	ctx, cancel := context.WithTimeout(p.ctx, 4*time.Second)
 	defer cancel()
-	since := r.revision()
+	age, since := r.age.Load(), r.revision()
 	if peers, err := group(p).Members(ctx); err == nil {
 		until := r.revision()
 		r.mu.Lock()
-		r.readings = append(r.readings, reading{since, until, textOf(peers)})
+		if r.age.steady(age) {
+			r.readings = append(r.readings, reading{since, until, textOf(peers)})
+		}
 		r.mu.Unlock()
 	}
 	id := fmt.Sprint("id-", rand.IntN(3))
@@ -105,7 +107,9 @@ func (r *groupRun) visit(p *caller) {
 	for i := range 3 {
 		if b := (belief{id, m.Token(), r.revision()}); m.Err() == nil {
 			r.mu.Lock()
-			r.beliefs = append(r.beliefs, b)
+			if r.age.steady(age) {
+				r.beliefs = append(r.beliefs, b)
+			}
 			r.mu.Unlock()
 		}
 		_ = m.Set(ctx, fmt.Sprint(i))
@@ -140,11 +144,15 @@ func (r *groupRun) rest() {
 	g := coord.NewGroup(keepQuiet(r.t, r.client), "x")
 	require.Eventually(r.t, func() bool {
 		peers, err := g.Members(r.t.Context())
-		var ids []string
+		var ids, present []string
 		for _, p := range peers {
 			ids = append(ids, p.ID)
 		}
+		for _, p := range r.present {
+			present = append(present, fmt.Sprint("keep-", p.number))
+		}
 		slices.Sort(ids)
+		slices.Sort(present)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, p := range r.present {
@@ -153,7 +161,7 @@ func (r *groupRun) rest() {
 				return false
 			}
 		}
-		return err == nil && slices.Equal(ids, []string{"keep-0", "keep-1", "keep-2", "keep-3", "keep-4"})
+		return err == nil && slices.Equal(ids, present)
 	}, patience, 20*time.Millisecond, "the group does not come to rest")
 }
 

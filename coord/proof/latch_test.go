@@ -15,12 +15,13 @@ import (
 	"github.com/etcdlock/locks/coord"
 )
 
+const arrivals = 40
+
 // Arrivals count once each, however often and over whatever links they are reported; nobody passes before the last one;
 // then all do.
 func TestLatchInStorms(t *testing.T) { eachSeed(t, stormLatch) }
 
 func stormLatch(t *testing.T, seed uint64) {
-	const arrivals = 40
 	c := newCrowd(t, seed)
 	over := make(chan struct{})
 	var mu sync.Mutex

@@ -30,6 +30,8 @@ type scene struct {
 	passwords bool                   // permissions may be taken away; processes have no links
 	link      func() *embedtest.Link // of one of the processes, or nil
 
+	age age
+
 	mu       sync.Mutex
 	happened []string
 }

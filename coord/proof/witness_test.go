@@ -191,8 +191,8 @@ func (w *witness) replay(after, until int64) (changes []change, wrong []string, 
 			break
 		}
 		for _, e := range w.events[i:n] { // of the state before
-			shard, ok := strings.CutPrefix(string(e.Kv.Key), "work/")
-			if !ok {
+			shard := strings.TrimPrefix(string(e.Kv.Key), "work/")
+			if _, err := strconv.Atoi(shard); err != nil {
 				continue
 			}
 			if revision > after {
