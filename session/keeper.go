@@ -163,7 +163,7 @@ func (k *Keeper) ready(ctx context.Context) {
 	if k.client == nil {
 		panic("session: a Keeper is made with Keep")
 	}
-	needContext(ctx)
+	request.NeedContext(ctx)
 }
 
 // Current returns the session that [Keeper.Session] would return at once, if there is one. It creates none and makes

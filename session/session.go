@@ -168,7 +168,7 @@ func (s *Session) Close(ctx context.Context) error { return s.close(ctx, ErrClos
 
 // close is Close with the error that the session ends with, which is ErrClosed or wraps errReplaced.
 func (s *Session) close(ctx context.Context, cause error) error {
-	needContext(ctx)
+	request.NeedContext(ctx)
 	ctx, stop := bounded(ctx)
 	defer stop()
 	ctx, cancel := request.Grace(ctx)
@@ -214,17 +214,11 @@ func (s *Session) abandon(cause error) {
 // that wraps ctx's when that ends, and etcd's own answer when that will not change (permission denied, no space).
 // As op may be run several times, it must be repeatable. Safe for concurrent use.
 func Retry(ctx context.Context, op func(context.Context) error) error {
-	needContext(ctx)
+	request.NeedContext(ctx)
 	if op == nil {
 		panic("session: Retry needs a function")
 	}
 	return request.Do(ctx, context.Background(), op)
-}
-
-func needContext(ctx context.Context) {
-	if ctx == nil {
-		panic("session: nil context")
-	}
 }
 
 // revoke gives a lease back. That it is not there any more is as good.

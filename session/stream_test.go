@@ -81,12 +81,12 @@ func TestTwoStreamsOfAConnectionAreEnough(t *testing.T) {
 	withAndWithoutPassword(t, func(t *testing.T, options ...embedtest.Option) {
 		c := startEtcd(t, append(options, embedtest.WithConfig(func(cfg *embed.Config) { cfg.MaxConcurrentStreams = 2 }))...)
 		client := c.Client(t)
-		s := create(t, client, session.WithTTL(2*time.Second))
-		awaitLater(t, 2, s)
+		s := create(t, client, slack)
+		awaitLater(t, 1, s)
 		w, err := s.Link().Watch(t.Context(), time.Minute, "", "k")
 		require.NoError(t, err)
 		defer w.Stop()
-		for range 3 {
+		for range 2 {
 			awaitLater(t, 1, s)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			_, err := client.Put(ctx, "k", "v")
@@ -171,12 +171,12 @@ func TestAStreamThatTakesNoMessageHoldsUpNoSession(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	s, other := create(t, client, session.WithTTL(3*time.Second)), create(t, client, session.WithTTL(3*time.Second))
-	awaitLater(t, 2, s)
+	s, other := create(t, client, slack), create(t, client, slack)
+	awaitLater(t, 1, s)
 	streams.Store(true)
 	end := c.Refuse("LeaseKeepAlive", rpctypes.ErrGRPCInvalidAuthToken, embedtest.Once())
 	<-end.Bitten()
-	awaitLater(t, 3, s)
+	awaitLater(t, 2, s)
 	awaitLater(t, 1, other)
 	require.NoError(t, other.Close(t.Context()))
 }

@@ -27,6 +27,14 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
+// startEtcd returns an etcd and a client of it.
+func startEtcd(t *testing.T) (*embedtest.Cluster, *clientv3.Client) {
+	t.Helper()
+	t.Parallel()
+	c := embedtest.Start(t)
+	return c, c.Client(t)
+}
+
 func put(t *testing.T, client *clientv3.Client, key, value string) {
 	t.Helper()
 	_, err := client.Put(within(t), key, value)
@@ -118,8 +126,7 @@ func start(t *testing.T, r follow.Range) *sink {
 }
 
 func TestReadBeginsAgainIfItsRevisionIsCompactedBetweenThePages(t *testing.T) {
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := startEtcd(t)
 	for i := range 12 {
 		var ops []clientv3.Op
 		for j := range 100 {
@@ -143,8 +150,7 @@ func TestReadBeginsAgainIfItsRevisionIsCompactedBetweenThePages(t *testing.T) {
 
 // The watch goes on as if nothing had happened, and is never silent.
 func TestALostEventAmongOthersIsNoticed(t *testing.T) {
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := startEtcd(t)
 	s := start(t, rangeOf(c.Client(t), 50*time.Millisecond))
 	put(t, client, "q/a", "1")
 	s.await(t, map[string]string{"q/a": "1"})
@@ -160,8 +166,7 @@ func TestALostEventAmongOthersIsNoticed(t *testing.T) {
 
 // It could be told nothing else from then on.
 func TestKeysAreReadIfNoWatchDeliversThem(t *testing.T) {
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := startEtcd(t)
 	s := start(t, rangeOf(c.Client(t), 50*time.Millisecond))
 	put(t, client, "q/a", "1")
 	s.await(t, map[string]string{"q/a": "1"})
@@ -175,8 +180,7 @@ func TestKeysAreReadIfNoWatchDeliversThem(t *testing.T) {
 
 // A recheck of what is known costs no values.
 func TestRechecksReadKeysOnly(t *testing.T) {
-	c := embedtest.Start(t)
-	client := c.Client(t)
+	c, client := startEtcd(t)
 	put(t, client, "q/a", "1")
 	s := start(t, rangeOf(c.Client(t), 10*time.Millisecond))
 	s.await(t, map[string]string{"q/a": "1"})
@@ -194,7 +198,7 @@ func TestRechecksReadKeysOnly(t *testing.T) {
 }
 
 func TestAClosedClientEndsIt(t *testing.T) {
-	c := embedtest.Start(t)
+	c, _ := startEtcd(t)
 	client, err := c.NewClient()
 	require.NoError(t, err)
 	s := &sink{changed: make(chan struct{}, 1)}

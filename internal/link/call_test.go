@@ -30,14 +30,17 @@ func TestTheCauseOfAContextIsNoNewsOfTheLease(t *testing.T) {
 	})
 }
 
-func TestCallEndsWithTheSession(t *testing.T) {
+func TestCallEndsWithALoss(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
 		f.cluster.LoseRequest("LeaseKeepAlive")
 		deadline := s.Deadline()
 		require.ErrorIs(t, s.Link().Call(context.Background(), silent), session.ErrLost)
 		require.Equal(t, deadline, time.Now())
 	})
-	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+}
+
+func TestCallEndsWithCloseAndBeginsNoMore(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, _ *line, s *session.Session) {
 		closed := make(chan error, 1)
 		time.AfterFunc(time.Second, func() { closed <- s.Close(context.Background()) })
 		start := time.Now()

@@ -253,50 +253,47 @@ func TestASessionFullOfDoubtsRefusesCallsAndNamesTheMissingPermission(t *testing
 // Etcd may be short of space, or corrupt, for hours. That is the reason that calls get from etcd itself.
 func TestARefusedEpochIsTriedAgainSeldomAndDelaysNoCall(t *testing.T) {
 	log := &warnings{}
-	for _, refusal := range []error{rpctypes.ErrNoSpace, rpctypes.ErrCorrupt} {
-		inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
-			logged := log.n.Load()
-			f.Meet(lost)
-			begun, freed := 0, make(chan struct{}, 4096)
-			doubt := func(n int) {
-				for range n {
-					epoch(s).Doubt(fmt.Sprint("key", begun), func() { freed <- struct{}{} })
-					begun++
-				}
+	inEach(t, named(rpctypes.ErrNoSpace, rpctypes.ErrCorrupt), func(t *testing.T, f *line, s *session.Session, refusal error) {
+		f.Meet(lost)
+		begun, freed := 0, make(chan struct{}, 4096)
+		doubt := func(n int) {
+			for range n {
+				epoch(s).Doubt(fmt.Sprint("key", begun), func() { freed <- struct{}{} })
+				begun++
 			}
-			doubt(link.AbandonedLimit)
-			waited := make(chan error, 1)
-			go func() { waited <- s.Link().Admit(context.Background()) }()
-			time.Sleep(time.Second)
-			require.Empty(t, waited)
-			f.Meet(answered)
-			f.Refuse(deniedEpoch(refusal))
-			require.NoError(t, <-waited, "until etcd refuses")
-			time.Sleep(3 * time.Second) // for those that came during the first attempt
-			doubt(512 - link.AbandonedLimit - 1)
-			require.NoError(t, s.Link().Admit(context.Background()))
-			require.False(t, s.Link().Spent())
-			doubt(1)
-			require.True(t, s.Link().Spent())
-			doubt(2048 - 512)
-			err := s.Link().Admit(context.Background())
-			require.True(t, request.IsAnswer(err, refusal))
-			require.False(t, request.Doubtful(err))
-			before := len(f.Requests())
-			time.Sleep(time.Minute)
-			require.LessOrEqual(t, len(f.Requests())-before, 33*60/4, "an epoch and a look at each name, after 1 s, 2 s, ... 8 s")
-			require.LessOrEqual(t, log.n.Load()-logged, int64(2))
-			f.Create(t, "key5", s.Lease()) // late
-			time.Sleep(20 * time.Second)
-			require.False(t, f.Exists(t, "key5"), "it would block others for as long as the refusals last")
-			f.Refuse(nil)
-			time.Sleep(20 * time.Second)
-			require.Len(t, freed, begun)
-			require.Zero(t, s.Link().Abandoned())
-			require.False(t, s.Link().Spent())
-			require.NoError(t, s.Link().Admit(context.Background()))
-		}, log.logger())
-	}
+		}
+		doubt(link.AbandonedLimit)
+		waited := make(chan error, 1)
+		go func() { waited <- s.Link().Admit(context.Background()) }()
+		time.Sleep(time.Second)
+		require.Empty(t, waited)
+		f.Meet(answered)
+		f.Refuse(deniedEpoch(refusal))
+		require.NoError(t, <-waited, "until etcd refuses")
+		time.Sleep(3 * time.Second) // for those that came during the first attempt
+		doubt(512 - link.AbandonedLimit - 1)
+		require.NoError(t, s.Link().Admit(context.Background()))
+		require.False(t, s.Link().Spent())
+		doubt(1)
+		require.True(t, s.Link().Spent())
+		doubt(2048 - 512)
+		err := s.Link().Admit(context.Background())
+		require.True(t, request.IsAnswer(err, refusal))
+		require.False(t, request.Doubtful(err))
+		before := len(f.Requests())
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, len(f.Requests())-before, 33*60/4, "an epoch and a look at each name, after 1 s, 2 s, ... 8 s")
+		require.LessOrEqual(t, log.n.Load(), int64(4), "two of each")
+		f.Create(t, "key5", s.Lease()) // late
+		time.Sleep(20 * time.Second)
+		require.False(t, f.Exists(t, "key5"), "it would block others for as long as the refusals last")
+		f.Refuse(nil)
+		time.Sleep(20 * time.Second)
+		require.Len(t, freed, begun)
+		require.Zero(t, s.Link().Abandoned())
+		require.False(t, s.Link().Spent())
+		require.NoError(t, s.Link().Admit(context.Background()))
+	}, log.logger())
 }
 
 // That somebody deletes the epoch's key must not bring back an earlier epoch.

@@ -77,6 +77,7 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, f *line, s *session.Ses
 	if testing.Short() {
 		t.Skip("needs an etcd server")
 	}
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &line{cluster: embedtest.Start(t, embedtest.WithVirtualTime())}
 		f.client = f.cluster.Client(t)
@@ -89,11 +90,11 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, f *line, s *session.Ses
 }
 
 // inEach is inVirtualTime for each case.
-func inEach[C any](t *testing.T, cases map[string]C, test func(t *testing.T, f *line, s *session.Session, c C)) {
+func inEach[C any](t *testing.T, cases map[string]C, test func(t *testing.T, f *line, s *session.Session, c C), opts ...session.Option) {
 	t.Helper()
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) { test(t, f, s, c) })
+			inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) { test(t, f, s, c) }, opts...)
 		})
 	}
 }
