@@ -118,6 +118,22 @@ func (c *connection) client() (*clientv3.Client, error) {
 	return client, nil
 }
 
+// lastingClient is client for what goes on until a signal: while etcd is away there is no client for a user with a
+// password. It returns nil if ctx ends before.
+func (c *connection) lastingClient(ctx context.Context) (*clientv3.Client, error) {
+	for said := false; ctx.Err() == nil; said = true {
+		client, err := c.client()
+		if err == nil || !unavailable(err) {
+			return client, err
+		}
+		if !said {
+			say("%s; trying again", err)
+		}
+		sleep(ctx, probeEvery)
+	}
+	return nil, nil
+}
+
 func (c *connection) logger() *zap.Logger {
 	if !c.debug {
 		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
@@ -182,7 +198,8 @@ func (c *connection) credentials() (*clientv3.AuthConfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the password: %w", err)
 	}
-	return &clientv3.AuthConfig{Username: name, Password: string(typed)}, nil
+	c.password = string(typed) // for the next client
+	return &clientv3.AuthConfig{Username: name, Password: c.password}, nil
 }
 
 // limited bounds a command that does not wait for a lock.

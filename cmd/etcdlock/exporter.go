@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -61,18 +62,29 @@ alone. A signal ends it, with the exit code 0.`,
 func (c *connection) export(ctx context.Context, address string, g glob, q *queues) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	client, err := c.client()
-	if err != nil {
+	ctx, end := context.WithCancel(ctx)
+	failed := make(chan error, 1)
+	go func() {
+		failed <- c.fill(ctx, g, q)
+		end()
+	}()
+	err := serve(ctx, address, "metrics at http://%s/metrics", handler(q))
+	end()
+	return cmp.Or(err, <-failed)
+}
+
+// fill keeps q up to date until ctx ends, or no client can be made.
+func (c *connection) fill(ctx context.Context, g glob, q *queues) error {
+	client, err := c.lastingClient(ctx)
+	if client == nil {
 		return err
 	}
 	defer closeClient(client)
 	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
-	opts := c.optionsBelow(g.literal)
-	running.Go(func() { q.follow(ctx, client, g, opts) })
+	running.Go(func() { q.follow(ctx, client, g, c.optionsBelow(g.literal)) })
 	running.Go(func() { probe(ctx, client, c.probeKey(g), q.answered) })
-	return serve(ctx, address, "metrics at http://%s/metrics", handler(q))
+	running.Wait()
+	return nil
 }
 
 func handler(q *queues) http.Handler {
@@ -102,7 +114,7 @@ func serve(ctx context.Context, address, form string, h http.Handler) error {
 	limited, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
 	err = server.Shutdown(limited)
-	<-ended // http.ErrServerClosed
+	_ = <-ended // http.ErrServerClosed
 	if errors.Is(err, context.DeadlineExceeded) {
 		return server.Close()
 	}

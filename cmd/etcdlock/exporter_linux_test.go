@@ -121,6 +121,32 @@ func TestExporterOutlivesEtcd(t *testing.T) {
 	shows(t, url, "etcdlock_exporter_up 1", `etcdlock_queue_holders{lock_name="orders"} 0`)
 }
 
+// The client of a user with a password cannot be made without an answer.
+func TestExporterAndPageWithAPasswordWaitForEtcd(t *testing.T) {
+	t.Parallel()
+	cluster := embedtest.Start(t, embedtest.WithAuth("secret"))
+	_, err := cluster.Client(t).Put(within(t), name(t)+"/orders/1", "")
+	require.NoError(t, err)
+	member := cluster.Members()[0]
+	member.Stop()
+	user := []string{"--user", "root:secret", "--dial-timeout", "200ms"}
+	_, url := exporter(t, cluster.Endpoints(), append(user, "--name", "orders")...)
+	require.NotContains(t, shows(t, url, "etcdlock_exporter_up 0"), "etcdlock_queue")
+	waiting := prepare(t, cluster.Endpoints(), append([]string{"web", "--http", "127.0.0.1:0"}, user...)...).start()
+	waiting.complains("trying again")
+	left := prepare(t, cluster.Endpoints(), append([]string{"web"}, user...)...).start()
+	left.complains("trying again")
+	left.signal(syscall.SIGTERM)
+	require.Zero(t, left.code())
+
+	require.NoError(t, member.Restart())
+	shows(t, url, "etcdlock_exporter_up 1", `etcdlock_queue_holders{lock_name="orders"} 1`)
+	waiting.complains("locks at")
+
+	wrong := prepare(t, cluster.Endpoints(), "exporter", "--http", "127.0.0.1:0", "--user", "root:wrong").start()
+	require.Equal(t, exitRefused, wrong.code())
+}
+
 func TestExporterSaysThatEtcdRefuses(t *testing.T) {
 	t.Parallel()
 	cluster := embedtest.Start(t, embedtest.WithAuth("secret", embedtest.User{Name: "alice", Password: "a"}))

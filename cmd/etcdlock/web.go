@@ -53,8 +53,8 @@ One watch gets the events of the whole namespace while somebody looks. A signal 
 func (c *connection) web(ctx context.Context, address string, hosts []string, opts []status.Option) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	client, err := c.client()
-	if err != nil {
+	client, err := c.lastingClient(ctx)
+	if client == nil {
 		return err
 	}
 	defer closeClient(client)
