@@ -12,10 +12,17 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-func TestASessionIsLostWhenItsClientIsClosed(t *testing.T) {
-	cluster := startEtcd(t)
-	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints()})
+// startClient returns a client of a new etcd that the test closes.
+func startClient(t *testing.T, cfg clientv3.Config) *clientv3.Client {
+	t.Helper()
+	cfg.Endpoints = startEtcd(t).Endpoints()
+	client, err := clientv3.New(cfg)
 	require.NoError(t, err)
+	return client
+}
+
+func TestASessionIsLostWhenItsClientIsClosed(t *testing.T) {
+	client := startClient(t, clientv3.Config{})
 	s, err := session.New(t.Context(), client, session.WithTTL(time.Hour))
 	require.NoError(t, err)
 	waiting := make(chan error, 1)
@@ -40,10 +47,8 @@ func TestASessionIsLostWhenItsClientIsClosed(t *testing.T) {
 
 // The context in a client's Config is often one that bounds the dialling.
 func TestASessionOutlastsTheContextThatItsClientWasMadeWith(t *testing.T) {
-	cluster := startEtcd(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Context: ctx})
-	require.NoError(t, err)
+	client := startClient(t, clientv3.Config{Context: ctx})
 	s, err := session.New(t.Context(), client)
 	require.NoError(t, err)
 	cancel()
@@ -56,10 +61,8 @@ func TestASessionOutlastsTheContextThatItsClientWasMadeWith(t *testing.T) {
 }
 
 func TestASessionThatHasEndedLooksAtNoClient(t *testing.T) {
-	cluster := startEtcd(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Context: ctx})
-	require.NoError(t, err)
+	client := startClient(t, clientv3.Config{Context: ctx})
 	for _, end := range []func(*session.Session){
 		func(s *session.Session) { require.NoError(t, s.Close(t.Context())); cancel() },
 		func(s *session.Session) { require.NoError(t, s.Close(t.Context())) },

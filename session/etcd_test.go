@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/etcdlock/locks/embedtest"
-	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -81,23 +80,6 @@ func TestARenewalWaitsForAConnection(t *testing.T) {
 		require.NoError(t, c.Members()[0].Restart())
 		require.NoError(t, s.Renew(t.Context()))
 		require.True(t, leaseExists(t, c.Client(t), s.Lease()))
-	})
-}
-
-// A write with that lease is the first to notice.
-func TestRevokedLeaseIsNoticedByAWrite(t *testing.T) {
-	withEtcd(t, func(t *testing.T, c *embedtest.Cluster) {
-		client := c.Client(t)
-		s := create(t, client)
-		_, err := client.Revoke(t.Context(), s.Lease())
-		require.NoError(t, err)
-		err = s.Link().Call(t.Context(), func(ctx context.Context) error {
-			_, err := client.Put(ctx, "key", "", clientv3.WithLease(s.Lease()))
-			return err
-		})
-		require.ErrorIs(t, err, session.ErrLost)
-		require.False(t, request.Doubtful(err), "nothing was written and nothing will be")
-		require.True(t, ended(s))
 	})
 }
 

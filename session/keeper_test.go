@@ -155,19 +155,6 @@ func TestClosedKeeperHasNoSessions(t *testing.T) {
 	})
 }
 
-func TestSessionIsItsOwnSource(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *fake) {
-		s := open(t, f)
-		var source session.Source = s
-		same, err := source.Session(context.Background())
-		require.NoError(t, err)
-		require.Same(t, s, same)
-		require.NoError(t, s.Close(context.Background()))
-		_, err = source.Session(context.Background())
-		require.ErrorIs(t, err, session.ErrClosed)
-	})
-}
-
 func TestKeeperReplacesASessionThatHasEndedAndTheOldOneStaysSo(t *testing.T) {
 	type test struct {
 		end func(f *fake, s *session.Session, suspend func(time.Duration))

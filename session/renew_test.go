@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -375,6 +376,7 @@ func TestAnUnknownLeaseEndsTheSession(t *testing.T) {
 		require.ErrorIs(t, s.Err(), session.ErrLost)
 		require.ErrorIs(t, s.Err(), rpctypes.ErrLeaseNotFound)
 		require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
+		require.False(t, request.Doubtful(err), "nothing was written and nothing will be")
 		renewals := f.Renewals.Times()
 		time.Sleep(time.Minute)
 		require.Equal(t, renewals, f.Renewals.Times(), "a lost session is not renewed")

@@ -13,36 +13,28 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// What Call does, without a session.
+// What package request promises of its Do.
 func TestRetryEndsWithAnAnswerOrItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		require.NoError(t, session.Retry(context.Background(), func(ctx context.Context) error {
+		op := func(ctx context.Context) error {
 			switch tries++; tries {
-			case 1:
-				return rpctypes.ErrNoLeader
 			case 2:
-				<-ctx.Done() // each attempt has a time of its own
-				return ctx.Err()
+				return silent(ctx) // each attempt has a time of its own
+			case 3:
+				return rpctypes.ErrPermissionDenied
 			}
-			return nil
-		}))
+			return rpctypes.ErrNoLeader
+		}
+		require.ErrorIs(t, session.Retry(context.Background(), op), rpctypes.ErrPermissionDenied)
 		require.Equal(t, 3, tries)
 
-		tries = 0
-		refusal := session.Retry(context.Background(), func(context.Context) error {
-			tries++
-			return rpctypes.ErrPermissionDenied
-		})
-		require.ErrorIs(t, refusal, rpctypes.ErrPermissionDenied)
-		require.Equal(t, 1, tries)
-
-		ctx, cancel := context.WithCancelCause(context.Background())
 		reason := errors.New("reason")
-		time.AfterFunc(time.Minute, func() { cancel(reason) })
+		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, reason)
+		defer cancel()
 		start := time.Now()
-		err := session.Retry(ctx, func(context.Context) error { return rpctypes.ErrNoLeader })
-		require.ErrorIs(t, err, context.Canceled)
+		err := session.Retry(ctx, op)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, reason)
 		require.ErrorIs(t, err, rpctypes.ErrNoLeader)
 		require.Equal(t, time.Minute, time.Since(start))

@@ -159,20 +159,6 @@ func TestTransactionsThatCreateKeysInOneFolderNeverShareARequest(t *testing.T) {
 	})
 }
 
-func TestManyTransactionsOfOneFolderDoNotWaitForEachOther(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
-		f.Meet(late(50 * time.Millisecond))
-		var all []link.Transaction
-		for i := range 400 {
-			all = append(all, creation(s, fmt.Sprint("x/", i)))
-		}
-		results, wait := commits(context.Background(), s, all...)
-		wait()
-		requireAnswered(t, results, 100*time.Millisecond)
-		require.Len(t, f.Requests(), len(all))
-	})
-}
-
 // A transaction about several keys may be as large as a request can be.
 func TestTransactionsThatAreLargeOrHaveAnElseAreSentAlone(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {

@@ -30,6 +30,7 @@ var answers = map[string]struct {
 	"user empty":            {rpctypes.ErrUserEmpty, false, false},
 	"too many operations":   {rpctypes.ErrTooManyOps, false, false},
 	"request too large":     {rpctypes.ErrRequestTooLarge, false, false},
+	"lease not found":       {rpctypes.ErrLeaseNotFound, false, false},
 	"compacted":             {rpctypes.ErrCompacted, false, false},
 	"not capable":           {rpctypes.ErrNotCapable, false, false},
 	"unimplemented":         {status.Error(codes.Unimplemented, "unknown method"), false, false},
