@@ -24,6 +24,18 @@ func discard(t *testing.T, f *line, s *session.Session, after time.Duration, key
 	return gone
 }
 
+// handOver is discard, or creates keys and hands them to Doubt.
+func handOver(t *testing.T, f *line, s *session.Session, discarded bool, keys ...string) (gone chan string) {
+	t.Helper()
+	if discarded {
+		return discard(t, f, s, 0, keys...)
+	}
+	for _, key := range keys {
+		f.Create(t, key, s.Lease())
+	}
+	return doubt(epoch(s), keys...)
+}
+
 // requireFewRequests requires that there were at most n, each with as many operations as etcd allows.
 func requireFewRequests(t *testing.T, f *line, n int) {
 	t.Helper()
@@ -70,13 +82,7 @@ func TestAKeyIsRemovedForAsLongAsThatIsNotConfirmed(t *testing.T) {
 			"no space":          refused(rpctypes.ErrNoSpace),
 		}, func(t *testing.T, f *line, s *session.Session, trouble fate) {
 			f.Meet(trouble)
-			var gone chan string
-			if discarded {
-				gone = discard(t, f, s, 0, "key")
-			} else {
-				f.Create(t, "key", s.Lease())
-				gone = doubt(epoch(s), "key")
-			}
+			gone := handOver(t, f, s, discarded, "key")
 			time.Sleep(time.Minute)
 			require.Empty(t, gone)
 			attempts := len(f.Requests())
@@ -113,7 +119,7 @@ func touches(r *etcdserverpb.TxnRequest, key string) bool {
 }
 
 func TestKeyThatMayNotBeTouchedDoesNotKeepTheOthers(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+	inEach(t, map[string]bool{"discarded": true, "in doubt": false}, func(t *testing.T, f *line, s *session.Session, discarded bool) {
 		handedOver := make(chan struct{})
 		f.Refuse(func(r *etcdserverpb.TxnRequest) error {
 			<-handedOver
@@ -122,7 +128,7 @@ func TestKeyThatMayNotBeTouchedDoesNotKeepTheOthers(t *testing.T) {
 			}
 			return nil
 		})
-		gone := discard(t, f, s, 0, numbered(5)...)
+		gone := handOver(t, f, s, discarded, numbered(5)...)
 		close(handedOver)
 		synctest.Wait()
 		require.Len(t, gone, 4, "at once")
