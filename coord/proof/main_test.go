@@ -10,6 +10,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
+
+	"github.com/etcdlock/locks/internal/closer"
 )
 
 var (
@@ -37,18 +39,9 @@ func TestMain(m *testing.M) {
 // stuck is whether a client could not be closed, so that goroutines of it are left.
 var stuck atomic.Bool
 
-// closeClient closes a client, and gives up after a while: one of etcd 3.7.3 waits for itself if a watch was refused at the
-// same moment (addSubstream forgets the watch, and close waits for it).
+// closeClient closes a client, and gives up after a while.
 func closeClient(client *clientv3.Client) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = client.Close()
-	}()
-	select {
-	case <-done:
-	case <-time.After(10 * time.Second):
+	if !closer.Close(client, 10*time.Second) {
 		stuck.Store(true)
-		_ = client.ActiveConnection().Close()
 	}
 }

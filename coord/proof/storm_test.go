@@ -41,7 +41,7 @@ func stormShards(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	shards, most := 16<<random.IntN(3), 3+random.IntN(6)
 	if seed > fixed {
-		shards, most = 16<<random.IntN(6), 3+random.IntN(18)
+		shards, most = 16<<random.IntN(5), 3+random.IntN(14)
 	}
 	ttl := 2 * time.Second
 	if shards > 64 { // on a machine for all members

@@ -25,6 +25,9 @@ const probe = "revision"
 
 var methods = []string{"Txn", "Range", "LeaseGrant", "LeaseRevoke"}
 
+// swallowed is the trouble that lets events vanish, which etcd itself never does.
+const swallowed = "swallowed events"
+
 // passing are refusals that are over in a moment.
 var passing = []error{rpctypes.ErrTooManyRequests, rpctypes.ErrNoLeader, rpctypes.ErrLeaderChanged, rpctypes.ErrTimeout}
 
@@ -89,7 +92,7 @@ var faults = []trouble{
 	{"late events", func(s *scene) func() {
 		return s.cluster.Delay("Watch", upTo(s, 500*time.Millisecond), embedtest.Times(20)).Heal
 	}},
-	{"swallowed events", func(s *scene) func() {
+	{swallowed, func(s *scene) func() {
 		return s.cluster.SwallowWatchEvents(embedtest.Times(1 + s.random.IntN(5))).Heal
 	}},
 	{"broken watches", func(s *scene) func() {
