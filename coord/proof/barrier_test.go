@@ -27,7 +27,8 @@ type awaitCall struct {
 type barrierRun struct {
 	*crowd
 	parties int
-	over    chan struct{} // no further calls
+	tell    func(awaitCall) // may be nil
+	over    chan struct{}   // no further calls
 	mu      sync.Mutex
 	calls   []awaitCall
 }
@@ -111,6 +112,9 @@ func (r *barrierRun) await(ctx context.Context, p *caller, limit time.Duration) 
 		call = awaitCall{until: call.until, early: r.age.Load()%2 == 1}
 	}
 	r.calls = append(r.calls, call)
+	if r.tell != nil {
+		r.tell(call)
+	}
 }
 
 // requireClean waits until no place is left. After one more party, and with its session, nothing is.

@@ -273,14 +273,20 @@ func (f *fleet) end() {
 	require.Empty(f.t, strings.Join(f.faults, "\n"))
 }
 
-// finish ends the fleet, and checks what it leaves and what the witness has seen.
-func (f *fleet) finish() {
+// leaveNothing waits until there is no key any more.
+func (f *fleet) leaveNothing() {
 	f.t.Helper()
-	f.end()
 	require.Eventually(f.t, func() bool {
 		answer, err := f.client.Get(context.Background(), "etcdlock/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 		return err == nil && len(answer.Kvs) == 0
 	}, patience, 20*time.Millisecond, "keys are left")
+}
+
+// finish ends the fleet, and checks what it leaves and what the witness has seen.
+func (f *fleet) finish() {
+	f.t.Helper()
+	f.end()
+	f.leaveNothing()
 	f.check(0)
 	for _, why := range []string{"reassigned", "left", "crashed", "lost"} {
 		if gaps := f.gaps[why]; len(gaps) > 0 {

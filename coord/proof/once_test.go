@@ -29,7 +29,8 @@ type onceRun struct {
 	*crowd
 	over   chan struct{} // no further calls
 	opts   []coord.Option
-	calls  atomic.Int64 // of the function
+	tell   func(onceCall) // may be nil
+	calls  atomic.Int64   // of the function
 	mu     sync.Mutex
 	last   *etcdlock.Hold
 	values []onceCall
@@ -100,6 +101,9 @@ func (r *onceRun) call(p *caller) {
 			r.mu.Lock()
 			if r.age.steady(age) {
 				r.values = append(r.values, onceCall{since, value})
+			}
+			if r.tell != nil {
+				r.tell(onceCall{since, value})
 			}
 			r.mu.Unlock()
 		}
