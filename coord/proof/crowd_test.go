@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	crowdTTL  = 2 * time.Second
-	processes = 5
+	crowdTTL = 3 * time.Second
+
+	// callLimit bounds a call of a process, and is far more than it takes if nothing is wrong.
+	callLimit = 10 * time.Second
 )
 
 // crowd is some processes that call Group, Once, Latch or Barrier. A process that crashes is replaced.
@@ -99,6 +101,10 @@ func (c *crowd) come(number int) {
 }
 
 func (c *crowd) fill() {
+	processes := 3
+	if c.long {
+		processes = 5
+	}
 	for number := range processes {
 		c.come(number)
 	}
@@ -116,7 +122,7 @@ func (c *crowd) storm() {
 			p.link.Heal()
 		}
 	}
-	enough := c.good.Load() + 2*processes
+	enough := c.good.Load() + 5
 	require.Eventually(c.t, func() bool { return c.good.Load() >= enough }, patience, 10*time.Millisecond, "calls do not succeed after a storm")
 }
 

@@ -38,12 +38,7 @@ type backRun struct {
 // A cluster that goes back has two owners for as long as nobody has noticed. But all do notice, members join again, and
 // from then on everything is as promised, by the history of what is there now.
 func TestAClusterThatGoesBack(t *testing.T) {
-	if *chaos == 0 && *seed == 0 {
-		t.Parallel()
-		stormBack(t, 1)
-		return
-	}
-	eachSeed(t, stormBack)
+	eachSeed(t, stormBack, 1)
 }
 
 func stormBack(t *testing.T, seed uint64) {
@@ -57,9 +52,7 @@ func stormBack(t *testing.T, seed uint64) {
 		group:   &groupRun{crowd: c, over: over, observed: map[*caller][]string{}},
 	}
 	c.behave = b.use
-	for number := range b.processes() {
-		c.come(number)
-	}
+	c.fill()
 	for i := range 3 {
 		f.join(fmt.Sprint("m", i))
 	}
@@ -90,13 +83,6 @@ func stormBack(t *testing.T, seed uint64) {
 	t.Logf("%d values, %d calls of Await, %d beliefs", len(b.once.values), len(b.barrier.calls), len(b.group.beliefs))
 }
 
-func (b *backRun) processes() int {
-	if b.long {
-		return processes
-	}
-	return 3 // as many as parties
-}
-
 // use is what a process does.
 func (b *backRun) use(p *caller) {
 	ctx, stop := context.WithCancel(p.ctx)
@@ -119,7 +105,7 @@ func (b *backRun) use(p *caller) {
 			_ = o.Reset(ctx)
 		}
 	})
-	repeat(func() { b.barrier.await(ctx, p, 4*time.Second) })
+	repeat(func() { b.barrier.await(ctx, p, callLimit) })
 	repeat(func() {
 		if !b.quiet.Load() {
 			b.group.visit(p)

@@ -44,7 +44,7 @@ type groupRun struct {
 
 // Whoever believes to be a member is one, and the only one of its id. What is read or observed has been at one revision.
 // In the end all that Keep are members, and every observer knows.
-func TestGroupInStorms(t *testing.T) { eachSeed(t, stormGroup) }
+func TestGroupInStorms(t *testing.T) { eachSeed(t, stormGroup, 2) }
 
 func stormGroup(t *testing.T, seed uint64) {
 	r := &groupRun{crowd: newCrowd(t, seed), over: make(chan struct{}), observed: map[*caller][]string{}}
@@ -88,7 +88,7 @@ func (r *groupRun) keep(p *caller) {
 
 // visit is a member for a moment, of an id that others want, too.
 func (r *groupRun) visit(p *caller) {
-	ctx, cancel := context.WithTimeout(p.ctx, 4*time.Second)
+	ctx, cancel := context.WithTimeout(p.ctx, callLimit)
 	defer cancel()
 	age, since := r.age.Load(), r.revision()
 	if peers, err := group(p).Members(ctx); err == nil {

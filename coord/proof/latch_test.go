@@ -19,7 +19,7 @@ const arrivals = 40
 
 // Arrivals count once each, however often and over whatever links they are reported; nobody passes before the last one;
 // then all do.
-func TestLatchInStorms(t *testing.T) { eachSeed(t, stormLatch) }
+func TestLatchInStorms(t *testing.T) { eachSeed(t, stormLatch, 3) }
 
 func stormLatch(t *testing.T, seed uint64) {
 	c := newCrowd(t, seed)
@@ -47,7 +47,7 @@ func stormLatch(t *testing.T, seed uint64) {
 			default:
 			}
 			id := fmt.Sprint("id/", rand.IntN(arrivals-1)) // the last one does not come yet
-			short, cancel := context.WithTimeout(p.ctx, time.Second)
+			short, cancel := context.WithTimeout(p.ctx, callLimit)
 			if l.Arrive(short, id) == nil {
 				c.good.Add(1)
 				mu.Lock()
@@ -95,7 +95,7 @@ func stormLatch(t *testing.T, seed uint64) {
 	for id := range counted {
 		require.Contains(t, puts, strings.ReplaceAll(id, "/", "%2F"))
 	}
-	require.GreaterOrEqual(t, len(passed), processes, "a caller has not passed")
+	require.GreaterOrEqual(t, len(passed), len(c.present), "a caller has not passed")
 	for _, revision := range passed {
 		require.GreaterOrEqual(t, revision, opened)
 	}

@@ -39,7 +39,7 @@ type onceRun struct {
 
 // The function runs at one caller at a time, and not while there is a mark; each mark comes with its writes; every value
 // that is returned is that of a mark; and all callers return.
-func TestOnceInStorms(t *testing.T) { eachSeed(t, stormOnce) }
+func TestOnceInStorms(t *testing.T) { eachSeed(t, stormOnce, 1, 3) }
 
 func stormOnce(t *testing.T, seed uint64) {
 	r := &onceRun{crowd: newCrowd(t, seed), over: make(chan struct{}), opts: []coord.Option{coord.WithExpiry(time.Minute)}}

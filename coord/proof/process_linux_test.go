@@ -92,7 +92,7 @@ func callAll(p *caller) {
 	calling.Go(func() { _ = group(p).Keep(p.ctx, fmt.Sprint(p.number), "") })
 	calling.Go(func() {
 		for p.ctx.Err() == nil {
-			barrier.await(p.ctx, p, 4*time.Second)
+			barrier.await(p.ctx, p, callLimit)
 			_ = latch.Arrive(p.ctx, fmt.Sprint(rand.IntN(arrivals)))
 			if rand.IntN(5) == 0 {
 				_ = coord.NewOnce(p.sessions, "x").Reset(p.ctx)
