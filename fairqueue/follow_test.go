@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
@@ -47,13 +46,6 @@ func (s *states) next(t testing.TB) []fairqueue.Entry {
 		require.Fail(t, "nothing is told")
 	}
 	return nil
-}
-
-// set puts a foreign ticket with a value; each call is a change.
-func set(t testing.TB, client *clientv3.Client, key, value string) {
-	t.Helper()
-	_, err := client.Put(within(t, patience), key, value)
-	require.NoError(t, err)
 }
 
 // Whatever happens to the watch, every state is told, in order, the empty ones and the
@@ -140,4 +132,14 @@ func TestAFollowerGoesOnWhileItsStreamIsLeftAgainAndAgain(t *testing.T) {
 	held.Heal()
 	set(t, client, "q/a", "1")
 	require.Len(t, s.next(t), 1)
+}
+
+func TestAFollowerIsToldOfAValueThatNoWatchDelivers(t *testing.T) {
+	c, client := begin(t)
+	put(t, client, "q/a")
+	s := follow(t, within(t, patience), fairqueue.New(open(t, client), "q", fairqueue.Options{Recheck: 50 * time.Millisecond}))
+	require.Empty(t, values(s.next(t)))
+	c.SwallowWatchEvents()
+	set(t, client, "q/a", "1")
+	require.Equal(t, "1", values(s.next(t)))
 }

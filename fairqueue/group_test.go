@@ -1,11 +1,8 @@
 package fairqueue_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,52 +58,6 @@ func leavingAll(n int) func(any) bool {
 		r, ok := message.(*etcdserverpb.TxnRequest)
 		return ok && len(r.Success) == n && len(r.Compare) == n && r.Success[0].GetRequestDeleteRange() != nil
 	}
-}
-
-// Groups name any of the queues in any order, and some name only one.
-func TestGroupsCannotDeadlock(t *testing.T) {
-	_, client := begin(t)
-	const names, sessions, goroutines, rounds = 5, 3, 5, 6
-	var owners [names]atomic.Int64
-	visitSome := func(s *session.Session) error {
-		ctx, some := within(t, patience), rand.Perm(names)[:rand.N(names)+1]
-		var wanted []fairqueue.Place
-		for _, i := range some {
-			wanted = append(wanted, places(s, names)[i])
-		}
-		g, err := fairqueue.JoinN(ctx, s, len(wanted), wanted...)
-		if err != nil {
-			return err
-		}
-		if err := g.Wait(ctx); err != nil {
-			return err
-		}
-		for _, i := range some {
-			if owners[i].Add(1) > 1 {
-				return fmt.Errorf("%d has two owners", i)
-			}
-		}
-		for _, i := range some {
-			owners[i].Add(-1)
-		}
-		return g.Leave(ctx)
-	}
-	var visits []<-chan error
-	for range sessions {
-		s := open(t, client)
-		for range goroutines {
-			visits = append(visits, background(t, func() (err error) {
-				for range rounds {
-					err = cmp.Or(err, visitSome(s))
-				}
-				return err
-			}))
-		}
-	}
-	for _, visited := range visits {
-		require.NoError(t, result(t, visited))
-	}
-	require.Empty(t, keysUnder(t, client, "g"))
 }
 
 func TestAsManyPlacesAsATransactionCarries(t *testing.T) {

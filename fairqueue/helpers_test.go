@@ -160,7 +160,12 @@ func eventually(t testing.TB, what string, f func() bool) {
 
 func put(t testing.TB, client *clientv3.Client, key string) {
 	t.Helper()
-	_, err := client.Put(within(t, patience), key, "")
+	set(t, client, key, "")
+}
+
+func set(t testing.TB, client *clientv3.Client, key, value string) {
+	t.Helper()
+	_, err := client.Put(within(t, patience), key, value)
 	require.NoError(t, err)
 }
 
@@ -278,16 +283,19 @@ func awaitNewEpoch(t testing.TB, client *clientv3.Client, s *session.Session) {
 	eventually(t, "an epoch has begun", func() bool { return revisionOf(t, client, key) > 0 })
 }
 
-// requireNoGhost applies the requests that held keeps, and requires that they create nothing under the prefix of events.
-func requireNoGhost(t *testing.T, c *embedtest.Cluster, held *embedtest.Fault, client *clientv3.Client, events clientv3.WatchChan) {
+// requireNoGhost applies the requests that held keeps, and requires that they create nothing in the queue, not even for
+// a moment.
+func requireNoGhost(t *testing.T, c *embedtest.Cluster, held *embedtest.Fault, client *clientv3.Client) {
 	t.Helper()
+	const end = "q/z-the-end"
+	before := storeRevision(t, client)
 	arrive(t, c, held)
-	put(t, client, "q/z-the-end")
-	for response := range events {
+	put(t, client, end)
+	remove(t, client, end)
+	for response := range client.Watch(within(t, patience), "q/", clientv3.WithPrefix(), clientv3.WithRev(before+1)) {
 		require.NoError(t, response.Err())
 		for _, event := range response.Events {
-			if string(event.Kv.Key) == "q/z-the-end" {
-				remove(t, client, "q/z-the-end")
+			if string(event.Kv.Key) == end {
 				return
 			}
 			require.False(t, event.IsCreate(), "a ghost: %s", event.Kv.Key)

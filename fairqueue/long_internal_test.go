@@ -48,13 +48,9 @@ func (k *slowKV) Range(ctx context.Context, r *etcdserverpb.RangeRequest, opts .
 	return k.pastKV.Range(ctx, r, opts...)
 }
 
-func herd(t *testing.T, refuse func(*etcdserverpb.RangeRequest) error) (tickets []*part, asked []*etcdserverpb.RangeRequest) {
-	return herdOf(t, 300, refuse)
-}
-
-// herdOf runs the first looks of n tickets that have just joined a queue of one session, all at
+// herd runs the first looks of n tickets that have just joined a queue of one session, all at
 // once, and returns the tickets and what etcd was asked.
-func herdOf(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) (tickets []*part, asked []*etcdserverpb.RangeRequest) {
+func herd(t *testing.T, n int, refuse func(*etcdserverpb.RangeRequest) error) (tickets []*part, asked []*etcdserverpb.RangeRequest) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := &slowKV{answer: make(chan struct{}), asked: make(chan *etcdserverpb.RangeRequest, 1000), refuse: refuse}
 		start := time.Now()
@@ -101,7 +97,7 @@ func requireInLine(t *testing.T, tickets []*part) {
 }
 
 func TestTheFirstLooksOfAHerdAreShared(t *testing.T) {
-	tickets, asked := herd(t, func(*etcdserverpb.RangeRequest) error { return nil })
+	tickets, asked := herd(t, 300, func(*etcdserverpb.RangeRequest) error { return nil })
 	requireInLine(t, tickets)
 	require.Len(t, asked, 2, "the one that came first, and the others")
 	require.EqualValues(t, 2, asked[0].Limit)
@@ -115,7 +111,7 @@ func TestWithoutASharedAnswerEachLooks(t *testing.T) {
 		codes.Internal,          // a proxy, say, that cuts long answers: tried again, but not for ever
 	} {
 		t.Run(code.String(), func(t *testing.T) {
-			tickets, asked := herd(t, func(r *etcdserverpb.RangeRequest) error {
+			tickets, asked := herd(t, 300, func(r *etcdserverpb.RangeRequest) error {
 				if r.Limit == 0 {
 					return status.Error(code, "too large")
 				}
@@ -131,7 +127,7 @@ func TestWithoutASharedAnswerEachLooks(t *testing.T) {
 func TestASilentEndpointDoesNotMakeEachLook(t *testing.T) {
 	silent := make(chan struct{}, 1)
 	silent <- struct{}{}
-	tickets, asked := herd(t, func(r *etcdserverpb.RangeRequest) error {
+	tickets, asked := herd(t, 300, func(r *etcdserverpb.RangeRequest) error {
 		if r.Limit > 0 {
 			return nil
 		}
@@ -147,7 +143,7 @@ func TestASilentEndpointDoesNotMakeEachLook(t *testing.T) {
 }
 
 func TestALoneWaiterDoesNotReadTheWholeQueue(t *testing.T) {
-	tickets, asked := herdOf(t, 1, func(*etcdserverpb.RangeRequest) error { return nil })
+	tickets, asked := herd(t, 1, func(*etcdserverpb.RangeRequest) error { return nil })
 	requireInLine(t, tickets)
 	require.Len(t, asked, len(tickets))
 	for _, r := range asked {
@@ -163,62 +159,55 @@ func TestManyWaitersHaveMorePatience(t *testing.T) {
 
 func TestTheLengthInAnOwnersMark(t *testing.T) {
 	const s = space("q/")
-	tests := map[string]struct {
+	const marked = `{"mark":"owner 600 at 7","host":"h"}`
+	for name, tt := range map[string]struct {
 		key    string
 		born   int64
 		value  string
 		length int64
 	}{
-		"an owner that says so":              {"q/x1-0", 7, `{"mark":"owner 600 at 7","host":"h"}`, 600},
+		"an owner that says so":              {"q/x1-0", 7, marked, 600},
+		"what is written":                    {"q/x1-0", 7, fmt.Sprintf(ownerMark, 512, 7) + `"since":""}`, 512},
 		"one that says nothing":              {"q/x1-0", 7, `{"host":"h"}`, 0},
 		"one that shares":                    {"q/x1-0", 7, markedShared + `"host":"h"}`, 0},
-		"a later ticket of the same name":    {"q/x1-0", 8, `{"mark":"owner 600 at 7","host":"h"}`, 0},
-		"a candidate, whose value is free":   {"q/l1-0", 7, `{"mark":"owner 600 at 7","host":"h"}`, 0},
-		"a shared ticket":                    {"q/s1-0", 7, `{"mark":"owner 600 at 7","host":"h"}`, 0},
-		"a ticket of etcd's package":         {"q/694d", 7, `{"mark":"owner 600 at 7","host":"h"}`, 0},
-		"of the lock service, with a hyphen": {"q/6-4", 7, `{"mark":"owner 600 at 7","host":"h"}`, 0},
-		"no number":                          {"q/x1-0", 7, `{"mark":"owner ","host":"h"}`, 0},
+		"a later ticket of the same name":    {"q/x1-0", 8, marked, 0},
+		"a candidate, whose value is free":   {"q/l1-0", 7, marked, 0},
+		"a shared ticket":                    {"q/s1-0", 7, marked, 0},
+		"a ticket of etcd's package":         {"q/694d", 7, marked, 0},
+		"of the lock service, with a hyphen": {"q/6-4", 7, marked, 0},
 		"no end":                             {"q/x1-0", 7, `{"mark":"owner 600 at 7`, 0},
 		"a copy of another's":                {"q/x1-0", 7, `{"mark":"owner 600 at 6","host":"h"}`, 0},
 		"no revision":                        {"q/x1-0", 7, `{"mark":"owner 600","host":"h"}`, 0},
-		"another number":                     {"q/x1-0", 7, `{"mark":"owner six","host":"h"}`, 0},
+	} {
+		owner := entry{key: tt.key, revision: 7}
+		e := &clientv3.Event{PrevKv: &mvccpb.KeyValue{Key: []byte(tt.key), CreateRevision: tt.born, Value: []byte(tt.value)}}
+		require.Equal(t, tt.length, s.markedLength(owner, e), name)
+		require.Zero(t, s.markedLength(owner, &clientv3.Event{}), "compacted")
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			e := &clientv3.Event{Type: clientv3.EventTypeDelete, PrevKv: &mvccpb.KeyValue{Key: []byte(tt.key), CreateRevision: tt.born, Value: []byte(tt.value)}}
-			require.Equal(t, tt.length, s.markedLength(entry{key: tt.key, revision: 7}, e))
-			require.Zero(t, s.markedLength(entry{key: tt.key, revision: 7}, &clientv3.Event{Type: clientv3.EventTypeDelete}), "compacted")
-		})
-	}
-	value := fmt.Sprintf(ownerMark, 512, 7) + `"since":""}`
-	require.EqualValues(t, 512, s.markedLength(entry{key: "q/x1-0", revision: 7},
-		&clientv3.Event{PrevKv: &mvccpb.KeyValue{CreateRevision: 7, Value: []byte(value)}}))
 }
 
 // Events after the end, in the same answer, are not seen: a watch that delivered them is not kept.
 func TestAWatchIsCompleteIfTheEndOfTheBlockerIsItsLastEvent(t *testing.T) {
-	deleted := func(revision int64) *clientv3.Event {
-		return &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte("q/x1-0"), ModRevision: revision}}
-	}
 	ticket := &part{mode: Exclusive, state: state{nearest: entry{key: "q/x1-0", revision: 5}}}
-	for _, test := range []struct {
-		name   string
-		events []*clientv3.Event
-		end    int64
-		last   bool
+	for name, tt := range map[string]struct {
+		deletions []int64
+		end       int64
+		last      bool
 	}{
-		{"nothing", nil, 0, false},
-		{"an earlier ticket of that name", []*clientv3.Event{deleted(4)}, 0, false},
-		{"the end", []*clientv3.Event{deleted(7)}, 7, true},
-		{"the end, after an earlier ticket's", []*clientv3.Event{deleted(4), deleted(7)}, 7, true},
-		{"the end, and a later ticket's", []*clientv3.Event{deleted(7), deleted(9)}, 7, false},
+		"nothing":                            {nil, 0, false},
+		"an earlier ticket of that name":     {[]int64{4}, 0, false},
+		"the end":                            {[]int64{7}, 7, true},
+		"the end, after an earlier ticket's": {[]int64{4, 7}, 7, true},
+		"the end, and a later ticket's":      {[]int64{7, 9}, 7, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			n, last := inOrder{}.blocker(ticket, nil).endIn(clientv3.WatchResponse{Events: test.events})
-			require.Equal(t, test.end, n.revision)
-			require.Equal(t, test.end > 0, n.ended)
-			require.Equal(t, test.last, last)
-		})
+		var events []*clientv3.Event
+		for _, at := range tt.deletions {
+			deleted := &mvccpb.KeyValue{Key: []byte("q/x1-0"), ModRevision: at}
+			events = append(events, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: deleted})
+		}
+		up, last := inOrder{}.blocker(ticket, nil).endIn(clientv3.WatchResponse{Events: events})
+		require.Equal(t, wakeup{revision: tt.end, ended: tt.end > 0, by: up.by}, up, name)
+		require.Equal(t, tt.last, last, name)
 	}
 }
 

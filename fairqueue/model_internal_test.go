@@ -391,31 +391,6 @@ func TestDecideGrantsWhatTheModelGrants(t *testing.T) {
 	}
 }
 
-// The model is worth something only if a grant is final: nobody is ever inserted
-// ahead (invariant 2).
-func TestAGrantStaysWhileTheTicketIsThere(t *testing.T) {
-	for seed := range byte(20) {
-		var script []byte
-		for i := range byte(240) {
-			script = append(script, i*17+seed, i*29+seed*3)
-		}
-		p := replay(script)
-		for _, me := range p.tickets() {
-			was := blocked
-			for at := me.revision; at <= p.latest(); at++ {
-				now := p.exact(me, at)
-				if was != blocked {
-					require.NotEqual(t, blocked, now)
-				}
-				if was == gone {
-					require.Equal(t, gone, now)
-				}
-				was = now
-			}
-		}
-	}
-}
-
 func TestDecide(t *testing.T) {
 	const s = space("q/")
 	me := entry{key: "q/x9-0", revision: 50}

@@ -1,11 +1,7 @@
 package fairqueue_test
 
 import (
-	"cmp"
-	"fmt"
-	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,46 +98,32 @@ func TestPermitsAndOtherTicketsExcludeEachOther(t *testing.T) {
 	requireGranted(t, waiting)
 }
 
-// There are never more permits than the size, whatever callers ask for, and no waiter is left behind. The
-// queue gets longer than what a join brings back.
-func TestPermitsNeverExceedTheSize(t *testing.T) {
-	_, client := begin(t)
-	const size, sessions, goroutines, rounds = 7, 3, 30, 3
-	var taken atomic.Int64
-	visit := func(q *fairqueue.Queue, weight int64) error {
-		ctx := within(t, 3*patience)
-		ticket, err := q.JoinPermits(ctx, weight, size)
-		if err != nil {
-			return err
-		}
-		if err := ticket.Wait(ctx); err != nil {
-			return err
-		}
-		if n := taken.Add(weight); n > size {
-			return fmt.Errorf("%d of %d taken", n, size)
-		}
-		taken.Add(-weight)
-		return ticket.Leave(ctx)
+// The queue is longer than what a join brings back.
+func TestPermitsOfALongQueueAreGrantedInOrder(t *testing.T) {
+	_, client, q := beginQueue(t)
+	const size, waiters = 7, 70
+	holder := holdPermits(t, q, size, size)
+	var line []*fairqueue.Ticket
+	for range waiters {
+		line = append(line, joinPermits(t, q, 1, size))
+		require.False(t, line[len(line)-1].Granted())
 	}
-	blocker := holdPermits(t, newQueue(t, client), size, size)
-	var visits []<-chan error
-	for range sessions {
-		q := newQueue(t, client)
-		for range goroutines {
-			visits = append(visits, background(t, func() (err error) {
-				for range rounds {
-					err = cmp.Or(err, visit(q, rand.Int64N(size)+1))
-				}
-				return err
-			}))
+	behind := joinPermits(t, newQueue(t, client), size, size)
+	require.False(t, behind.Granted())
+	leave(t, holder)
+	for i, ticket := range line {
+		require.NoError(t, ticket.Wait(within(t, patience)))
+		requireNoPermits(t, q, 1, size)
+		if i >= size-1 {
+			leave(t, line[i-size+1])
 		}
 	}
-	eventually(t, "a long queue", func() bool { return len(ticketsUnder(t, client, "q")) > 64 })
-	leave(t, blocker)
-	for _, visited := range visits {
-		require.NoError(t, result(t, visited))
+	waiting := wait(t, within(t, patience), behind)
+	for _, ticket := range line[waiters-size+1:] {
+		requireWaiting(t, waiting)
+		leave(t, ticket)
 	}
-	require.Empty(t, ticketsUnder(t, client, "q"))
+	requireGranted(t, waiting)
 }
 
 // Programs of earlier versions may have recorded the largest size ever behind the size.
