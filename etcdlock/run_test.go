@@ -56,7 +56,7 @@ func (r *runner) work(ctx context.Context, term *etcdlock.Term) error {
 		switch cause := context.Cause(ctx); {
 		case errors.Is(cause, etcdlock.ErrUnlocked):
 			return <-r.end // the test has resigned
-		case errors.Is(cause, etcdlock.ErrUnhealthy):
+		case errors.Is(cause, etcdlock.ErrUnhealthy), errors.Is(cause, etcdlock.ErrLost):
 			return errSick // which is not taken for the work's own error
 		}
 		return ctx.Err()
@@ -99,10 +99,6 @@ func TestRunCampaignsAgainHoweverATermEnds(t *testing.T) {
 		func(term led) {
 			remove(t, c.client, term.Key())
 			require.ErrorIs(t, term.Proclaim(within(t), "b"), etcdlock.ErrLost)
-			select {
-			case r.end <- errWork: // which is of no interest: the loss is why
-			case <-term.Done(): // it may have returned by itself
-			}
 		},
 	} {
 		term := r.next()
