@@ -1,46 +1,28 @@
 package proof_test
 
 import (
-	"sync"
+	"sync/atomic"
 
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// balance counts what hooks say, of locks all of whose waits and holds end.
-type balance struct {
-	mu    sync.Mutex
-	waits int // that have begun, less those that have ended
-	holds int
-	calls int
-}
-
-func (b *balance) add(waits, holds int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.waits += waits
-	b.holds += holds
-	b.calls++
-}
+// balance counts the waits and the holds that hooks have told of, less those that have ended.
+type balance struct{ waits, holds atomic.Int64 }
 
 func (b *balance) hooks() *etcdlock.Hooks {
-	less := func(ended bool) int {
+	endOf := func(n *atomic.Int64, ended bool) {
 		if ended {
-			return -1
+			n.Add(-1)
 		}
-		return 0
 	}
 	return &etcdlock.Hooks{
-		Waiting:  func(etcdlock.Waiting) { b.add(1, 0) },
-		Acquired: func(a etcdlock.Acquired) { b.add(less(a.Queued), 1) },
-		Failed:   func(f etcdlock.Failed) { b.add(less(f.Queued), 0) },
-		Released: func(r etcdlock.Released) { b.add(0, less(!r.AfterLost)) },
-		Lost:     func(etcdlock.Lost) { b.add(0, -1) },
+		Waiting:  func(etcdlock.Waiting) { b.waits.Add(1) },
+		Acquired: func(a etcdlock.Acquired) { b.holds.Add(1); endOf(&b.waits, a.Queued) },
+		Failed:   func(f etcdlock.Failed) { endOf(&b.waits, f.Queued) },
+		Released: func(r etcdlock.Released) { endOf(&b.holds, !r.AfterLost) },
+		Lost:     func(etcdlock.Lost) { b.holds.Add(-1) },
 	}
 }
 
 // even reports whether every wait and every hold has ended once. Lost is told in a moment.
-func (b *balance) even() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.waits == 0 && b.holds == 0
-}
+func (b *balance) even() bool { return b.waits.Load() == 0 && b.holds.Load() == 0 }

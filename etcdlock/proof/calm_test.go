@@ -42,7 +42,6 @@ func (s *storm) calm(t *testing.T) {
 	for _, l := range s.lives() {
 		require.Eventually(t, l.counts.even, 10*time.Second, 10*time.Millisecond, "hooks have not told of every end, or twice: %+v\n%s", l.counts, s.account())
 	}
-	requireNoGoroutines(t)
 }
 
 // lives are all that have been.

@@ -16,7 +16,7 @@
 // Every call has to return in time. After the faults, every key of a failed call has to vanish while its session
 // lives, every client has to get every lock again, and after Close no key, lease or goroutine may be left.
 //
-//	go test ./etcdlock/proof                               # about a minute, fixed seeds
+//	go test ./etcdlock/proof                               # half a minute, fixed seeds
 //	go test ./etcdlock/proof -chaos=30m -timeout=0         # random seeds, printed
 //	go test ./etcdlock/proof -run TestStorms -seed=42      # one of them again
 //

@@ -80,6 +80,7 @@ func TestAClusterThatGoesBack(t *testing.T) {
 	}
 	s := &storm{nemesis: &nemesis{cluster: cluster, admin: cluster.Client(t), workers: workers, history: h}, seed: seed}
 	s.calm(t)
+	requireNoGoroutines(t)
 }
 
 // grow makes the cluster older than one that was just restored: it elects leaders. The revision alone would not show
