@@ -153,39 +153,6 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
-// BenchmarkHotLock has every session lock and unlock as often as it can.
-func BenchmarkHotLock(b *testing.B) {
-	for _, sessions := range []int{2, 8, 32} {
-		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {
-			onEach(b, func(b *testing.B, cluster *embedtest.Cluster) {
-				compare(b, cluster, sessions, []contestant{mutex}, forAWhile(b))
-			})
-		})
-	}
-}
-
-// BenchmarkManyNames has goroutines of one session lock and unlock names of their own: what is in flight at the same
-// time shares requests.
-func BenchmarkManyNames(b *testing.B) {
-	for _, names := range []int{1, 8, 64, 256, 1024} {
-		b.Run(fmt.Sprintf("goroutines=%d", names), func(b *testing.B) {
-			onEach(b, func(b *testing.B, cluster *embedtest.Cluster) {
-				source := benchSession(b, cluster.Client(b))
-				var lockers []etcdlock.Locker
-				for i := range names {
-					lockers = append(lockers, mutex.lock(source, fmt.Sprint("name-", i)))
-				}
-				var rates []float64
-				for b.Loop() {
-					rates = append(rates, forAWhile(b)(lockers)["pairs/s"])
-				}
-				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(median(rates), "pairs/s")
-			})
-		})
-	}
-}
-
 // BenchmarkSemaphore has 8 sessions take and give back permits: of one permit, which is as much as a Mutex, and of four.
 func BenchmarkSemaphore(b *testing.B) {
 	semaphore := func(name string, size int64, opts ...etcdlock.Option) contestant {

@@ -22,7 +22,7 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context() // which lasts
 	for name, start := range map[string]func(t *testing.T, src session.Source, began func()) error{
-		"Observe": func(t *testing.T, src session.Source, began func()) (last error) {
+		"Observe": func(_ *testing.T, src session.Source, began func()) (last error) {
 			for leader, err := range etcdlock.NewElection(src, "taken").Observe(ctx) {
 				if last = err; !leader.Vacant() {
 					began()
@@ -30,7 +30,7 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 			}
 			return last
 		},
-		"Sizes": func(t *testing.T, src session.Source, began func()) (last error) {
+		"Sizes": func(_ *testing.T, src session.Source, began func()) (last error) {
 			for _, err := range etcdlock.NewSemaphore(src, "permits", 2).Sizes(ctx) {
 				if last = err; err == nil {
 					began()
@@ -38,7 +38,7 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 			}
 			return last
 		},
-		"Run of a leader": func(t *testing.T, src session.Source, began func()) error {
+		"Run of a leader": func(_ *testing.T, src session.Source, began func()) error {
 			return etcdlock.NewElection(src, "mine").Run(ctx, "me", func(ctx context.Context, _ *etcdlock.Term) error {
 				began()
 				<-ctx.Done()
@@ -46,8 +46,7 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 			})
 		},
 		"a hold": func(t *testing.T, src session.Source, began func()) error {
-			h, err := etcdlock.NewMutex(src, "free").Lock(ctx)
-			require.NoError(t, err)
+			h := lock(t, etcdlock.NewMutex(src, "free"))
 			began()
 			<-h.Done()
 			require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
@@ -55,14 +54,14 @@ func TestEverythingEndsWhenTheClientIsClosed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster, _ := newCluster(t)
-			lead(t, etcdlock.NewElection(newSession(t, cluster.Client(t)), "taken"), "other")
+			cluster, other := newCluster(t)
+			lead(t, etcdlock.NewElection(newSession(t, other), "taken"), "other")
 			client, err := cluster.NewClient()
 			require.NoError(t, err)
 			keeper := session.Keep(client, session.WithTTL(longTTL))
 			watches := cluster.Calls("Watch")
-			began, ended := make(chan struct{}, 10), make(chan error, 1)
-			go func() { ended <- start(t, keeper, func() { began <- struct{}{} }) }()
+			began := make(chan struct{}, 10)
+			ended := background(func() error { return start(t, keeper, func() { began <- struct{}{} }) })
 			await(t, "the beginning", began)
 			if name == "Observe" || name == "Sizes" {
 				awaitWatch(t, cluster, watches)

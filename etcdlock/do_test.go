@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -106,7 +107,7 @@ func TestDoTellsALossOnceHoweverItIsFoundOut(t *testing.T) {
 		cluster *embedtest.Cluster
 		client  *clientv3.Client
 		session *session.Session
-		jump    func() // past the session's deadline
+		jump    func(time.Duration) // of the session's clock
 	}
 	for what, work := range map[string]func(*testing.T, losing, context.Context, *etcdlock.Hold) error{
 		"by the context of the work": func(t *testing.T, l losing, ctx context.Context, h *etcdlock.Hold) error {
@@ -124,7 +125,7 @@ func TestDoTellsALossOnceHoweverItIsFoundOut(t *testing.T) {
 		},
 		// The machine has slept for too long, and no timer has told yet.
 		"by the clock, and the work unlocks": func(t *testing.T, l losing, ctx context.Context, h *etcdlock.Hold) error {
-			l.jump()
+			l.jump(longTTL)
 			require.ErrorIs(t, h.Unlock(ctx), etcdlock.ErrLost)
 			return nil
 		},
@@ -160,7 +161,7 @@ func TestDoTellsALossOnceHoweverItIsFoundOut(t *testing.T) {
 				finished := false
 				err := etcdlock.Do(within(t), l, func(ctx context.Context, h *etcdlock.Hold) error {
 					defer func() { finished = true }()
-					return work(t, losing{cluster, client, s, func() { jump(longTTL) }}, ctx, h)
+					return work(t, losing{cluster, client, s, jump}, ctx, h)
 				})
 				require.True(t, finished, "Do waits for the work")
 				require.ErrorIs(t, err, etcdlock.ErrLost)

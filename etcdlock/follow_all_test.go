@@ -71,7 +71,10 @@ func followAll(t *testing.T, client *clientv3.Client, recheck time.Duration, opt
 // next returns the next queue.
 func (f *following) next() etcdlock.Queue {
 	f.t.Helper()
-	q := await(f.t, "a change", f.states)
+	return f.take(await(f.t, "a change", f.states))
+}
+
+func (f *following) take(q etcdlock.Queue) etcdlock.Queue {
 	if f.latest[q.Name] = q; len(q.Places) == 0 && q.Size == 0 {
 		delete(f.latest, q.Name)
 	}
@@ -205,6 +208,7 @@ func TestFollowAllSurvivesTrouble(t *testing.T) {
 				for _, m := range c.Members() {
 					require.NoError(t, m.Restart())
 				}
+				putKey(t, c.Client(t), "elsewhere", "") // when there is a leader again
 			}
 		}},
 		"swallowed events": {1, soon, func(_ *testing.T, c *embedtest.Cluster, _ *embedtest.Link) func() {
@@ -244,12 +248,11 @@ func TestFollowAllAgreesWithEtcdAfterAStorm(t *testing.T) {
 	storm := background(func() error {
 		for i := range 400 {
 			key := fmt.Sprintf("etcdlock/%d/x%d-0", rand.N(20), 1+rand.N(5))
+			op := clientv3.OpPut(key, fmt.Sprint(i))
 			if rand.N(3) == 0 {
-				_, err := client.Delete(t.Context(), key)
-				if err != nil {
-					return err
-				}
-			} else if _, err := client.Put(t.Context(), key, fmt.Sprint(i)); err != nil {
+				op = clientv3.OpDelete(key)
+			}
+			if _, err := client.Do(t.Context(), op); err != nil {
 				return err
 			}
 		}
@@ -258,9 +261,7 @@ func TestFollowAllAgreesWithEtcdAfterAStorm(t *testing.T) {
 	for over := false; !over; {
 		select {
 		case q := <-f.states:
-			if f.latest[q.Name] = q; len(q.Places) == 0 {
-				delete(f.latest, q.Name)
-			}
+			f.take(q)
 		case err := <-storm:
 			require.NoError(t, err)
 			over = true
@@ -358,18 +359,15 @@ func TestFollowAllEndsWithItsContextItsLoopOrItsClient(t *testing.T) {
 	f.stop()
 	require.NoError(t, await(t, "the end", f.ended))
 
-	for what, ready := range map[string]func(*embedtest.Cluster){
-		"while it watches": func(*embedtest.Cluster) {},
-		"before its watch is confirmed": func(c *embedtest.Cluster) {
-			c.LoseReply("Watch", embedtest.When(func(message any) bool {
-				answer, ok := message.(*etcdserverpb.WatchResponse)
-				return ok && answer.Created
-			}))
-		},
-	} {
+	for what, unconfirmed := range map[string]bool{"while it watches": false, "before its watch is confirmed": true} {
 		t.Run(what, func(t *testing.T) {
 			cluster, other := newCluster(t)
-			ready(cluster)
+			if unconfirmed {
+				cluster.LoseReply("Watch", embedtest.When(func(message any) bool {
+					answer, ok := message.(*etcdserverpb.WatchResponse)
+					return ok && answer.Created
+				}))
+			}
 			fill(t, other, 3)
 			closing, err := cluster.NewClient()
 			require.NoError(t, err)

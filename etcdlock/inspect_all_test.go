@@ -32,8 +32,10 @@ func inspectAll(t *testing.T, client *clientv3.Client, opts ...etcdlock.Option) 
 
 func putKey(t *testing.T, client *clientv3.Client, key, value string) {
 	t.Helper()
-	_, err := client.Put(within(t), key, value)
-	require.NoError(t, err)
+	require.NoError(t, session.Retry(within(t), func(ctx context.Context) error {
+		_, err := client.Put(ctx, key, value)
+		return err
+	}))
 }
 
 func TestInspectAllSeesWhatInspectDoesOfEveryKind(t *testing.T) {
