@@ -145,7 +145,9 @@ func TestTransactionsOfTheLargestMultiCarryAsMuchAsOthers(t *testing.T) {
 				require.Equal(t, c.responses > 0, answer.Succeeded)
 				require.Len(t, answer.Responses, c.responses)
 			}
-			_, err := h.Txn(within(t)).If(written, missing).Then(puts(1)...).Commit()
+			_, err := h.Txn(within(t)).Then(puts(limit)...).Else(puts(limit)...).Commit()
+			require.NoError(t, err, "an Else without an If needs no room")
+			_, err = h.Txn(within(t)).If(written, missing).Then(puts(1)...).Commit()
 			require.ErrorIs(t, err, rpctypes.ErrTooManyOps)
 			require.ErrorContains(t, err, fmt.Sprintf("%d comparisons guard the lock", limit-1))
 			unlock(t, h)
