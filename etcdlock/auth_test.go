@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,18 +48,16 @@ func usersOf(prefixes []string) (all []embedtest.User, lacking []string) {
 			u.Grants = append(u.Grants, grant(p))
 		}
 		all = append(all, u)
+		lacking = append(lacking, name)
 	}
-	user(limited, embedtest.ReadWrite, prefixes)
 	user(reader, embedtest.Read, prefixes)
 	user(writer, embedtest.Write, prefixes)
 	user(nobody, embedtest.Read, nil)
 	for i, p := range prefixes {
-		name := "without " + p
-		rest := append(append([]string(nil), prefixes[:i]...), prefixes[i+1:]...)
-		user(name, embedtest.ReadWrite, rest)
-		lacking = append(lacking, name)
+		user("without "+p, embedtest.ReadWrite, slices.Delete(slices.Clone(prefixes), i, i+1))
 	}
-	return all, append(lacking, reader, writer, nobody)
+	user(limited, embedtest.ReadWrite, prefixes)
+	return all, lacking[:len(lacking)-1]
 }
 
 // forUsers runs a property over every kind of lock, each on a cluster with its users.
@@ -182,17 +181,12 @@ func requireLacking(t *testing.T, b *bench, user string) {
 func (b *bench) requests() int64 { return b.cluster.Calls("Range") + b.cluster.Calls("Txn") }
 
 func TestReadPermissionIsEnoughToLook(t *testing.T) {
-	t.Parallel()
 	users, _ := usersOf([]string{"etcdlock/orders/"})
-	cluster := embedtest.Start(t, embedtest.WithAuth("secret", users...))
-	s := newSession(t, cluster.ClientAs(t, limited))
-	term, err := etcdlock.NewElection(s, "orders").Campaign(within(t), "me")
-	require.NoError(t, err)
+	cluster, _ := newCluster(t, embedtest.WithAuth("secret", users...))
+	term := lead(t, etcdlock.NewElection(newSession(t, cluster.ClientAs(t, limited)), "orders"), "me")
 
 	onlooker := cluster.ClientAs(t, reader)
-	q, err := etcdlock.Inspect(within(t), onlooker, "orders")
-	require.NoError(t, err)
-	require.Positive(t, q.Places[0].TTL)
+	require.Positive(t, inspect(t, onlooker, "orders").Places[0].TTL)
 	election := etcdlock.NewElection(session.Keep(onlooker), "orders")
 	leader, err := election.Leader(within(t))
 	require.NoError(t, err)
@@ -225,8 +219,7 @@ func TestReadPermissionIsEnoughToLook(t *testing.T) {
 
 // A user with a password has a watch more, which keeps the stream open.
 func TestAShutdownWithAPasswordLogsNothing(t *testing.T) {
-	t.Parallel()
-	c := embedtest.Start(t, embedtest.WithAuth("secret"))
+	c, _ := newCluster(t, embedtest.WithAuth("secret"))
 	for range 5 {
 		core, logs := zapobserver.New(zap.WarnLevel)
 		client, err := clientv3.New(clientv3.Config{

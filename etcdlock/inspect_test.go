@@ -78,8 +78,7 @@ func TestInspectShowsHoldersAndWaitersInOrder(t *testing.T) {
 // Some answers are there before the last place is reached: more leases than are asked about at
 // a time, each with a place early in line and one late.
 func TestInspectTellsTheTTLOfEveryPlaceOfALease(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := newCluster(t)
 	var leases []clientv3.LeaseID
 	for range 20 {
 		lease, err := client.Grant(within(t), 600)
@@ -126,8 +125,7 @@ func TestInspectAsksAgainForATTLAndDoesWithoutThoseThatAreNotTold(t *testing.T) 
 
 // What a lock is made with can be given as it is, of whatever kind it is.
 func TestInspectTakesTheOptionsOfEveryKind(t *testing.T) {
-	t.Parallel()
-	client := embedtest.Start(t).Client(t)
+	_, client := newCluster(t)
 	always := func(context.Context) error { return nil }
 	for _, options := range [][]etcdlock.Option{
 		{etcdlock.WithSlots()},

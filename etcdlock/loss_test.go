@@ -140,10 +140,13 @@ func (a asking) WithAttrs([]slog.Attr) slog.Handler               { return a }
 // Only the clock knows of the loss, so it is the call that finds it out, in the midst of what it does.
 func TestTheSessionsLogMayAskAHold(t *testing.T) {
 	t.Parallel()
-	for name, look := range map[string]func(*etcdlock.Mutex, *etcdlock.Hold){
-		"context": func(_ *etcdlock.Mutex, h *etcdlock.Hold) { h.Context() },
-		"unlock":  func(_ *etcdlock.Mutex, h *etcdlock.Hold) { _ = h.Unlock(context.Background()) },
-		"lock":    func(m *etcdlock.Mutex, _ *etcdlock.Hold) { _, _ = m.Lock(context.Background()) },
+	for name, c := range map[string]struct {
+		look   func(*etcdlock.Mutex, *etcdlock.Hold)
+		option etcdlock.Option
+	}{
+		"context": {func(_ *etcdlock.Mutex, h *etcdlock.Hold) { h.Context() }, handedOn},
+		"unlock":  {func(_ *etcdlock.Mutex, h *etcdlock.Hold) { _ = h.Unlock(context.Background()) }, handedOn},
+		"lock":    {func(m *etcdlock.Mutex, _ *etcdlock.Hold) { _, _ = m.Lock(context.Background()) }, kept},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, client := newCluster(t)
@@ -154,18 +157,13 @@ func TestTheSessionsLogMayAskAHold(t *testing.T) {
 				asked++
 				_, _ = h.Key(), h.Err()
 			}})
-			s := newSession(t, client, session.WithClock(now), session.WithLogger(log))
-			opt := etcdlock.WithLocalHandover(noBound, 10)
-			if name == "lock" {
-				opt = etcdlock.WithRetention(noBound)
-			}
-			m := etcdlock.NewMutex(s, "orders", opt)
+			m := etcdlock.NewMutex(newSession(t, client, session.WithClock(now), session.WithLogger(log)), "orders", c.option)
 			h = lock(t, m)
 			if name == "lock" { // one that is kept
 				unlock(t, h)
 			}
 			jump(noBound)
-			require.NoError(t, await(t, "the call", background(func() error { look(m, h); return nil })))
+			require.NoError(t, await(t, "the call", background(func() error { c.look(m, h); return nil })))
 			require.Equal(t, 1, asked)
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/etcdlock/locks/embedtest"
@@ -224,21 +225,17 @@ func TestWithAnErrorTheContextIsTheOneGiven(t *testing.T) {
 
 func TestDoEntersAgain(t *testing.T) {
 	r, other, _ := reentrant(t)
-	var outer etcdlock.Token
-	work := func(ctx context.Context, h *etcdlock.Hold) error {
-		require.Equal(t, outer, h.Token())
-		require.NoError(t, etcdlock.RequireHeld(ctx, "orders"))
-		requireBusy(t, other)
-		return errWork
-	}
-	require.NoError(t, r.Do(within(t), func(ctx context.Context, h *etcdlock.Hold) error {
-		outer = h.Token()
-		require.ErrorIs(t, r.Do(ctx, work), errWork)
+	require.NoError(t, r.Do(within(t), func(ctx context.Context, outer *etcdlock.Hold) error {
+		require.ErrorIs(t, r.Do(ctx, func(ctx context.Context, h *etcdlock.Hold) error {
+			require.Equal(t, outer.Token(), h.Token())
+			require.NoError(t, etcdlock.RequireHeld(ctx, "orders"))
+			requireBusy(t, other)
+			return errWork
+		}), errWork)
 		require.NoError(t, ctx.Err())
 		_, inner := enter(ctx, t, r)
-		require.Equal(t, outer, inner.Token())
 		unlock(t, inner)
-		return h.Err()
+		return outer.Err()
 	}))
 	unlock(t, lock(t, other))
 }
@@ -252,14 +249,10 @@ func TestGoroutinesEnterAndLeaveAtTheSameTime(t *testing.T) {
 	for range 8 {
 		working.Go(func() {
 			for range 50 {
-				_, h, err := r.Lock(ctx)
-				if err != nil || h.Token() != outer.Token() || h.Err() != nil {
-					t.Errorf("%v", err)
-					return
-				}
-				if err := h.Unlock(ctx); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, r.Do(ctx, func(_ context.Context, h *etcdlock.Hold) error {
+					assert.Equal(t, outer.Token(), h.Token())
+					return h.Err()
+				}))
 			}
 		})
 	}

@@ -48,6 +48,8 @@ func TestAReaderCannotBecomeAWriter(t *testing.T) {
 	}
 	before := cluster.AppliedIndex()
 	refuse := func(what string, ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
 		for _, w := range writers {
 			for _, call := range bothCalls(w) {
 				_, err := call(ctx)
@@ -56,9 +58,7 @@ func TestAReaderCannotBecomeAWriter(t *testing.T) {
 		}
 	}
 	for what, h := range readers {
-		ctx, cancel := context.WithTimeout(h.Context(), patience)
-		refuse(what, ctx)
-		cancel()
+		refuse(what, h.Context())
 	}
 	require.Equal(t, before, cluster.AppliedIndex())
 	requireBusy(t, mine, "for others it is just taken")

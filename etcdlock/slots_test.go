@@ -99,11 +99,10 @@ func TestASemaphoreIsUsedWithSlotsByAllOrByNone(t *testing.T) {
 	for name, slotted := range map[string]bool{"first with": true, "first without": false} {
 		t.Run(name, func(t *testing.T) {
 			p := newPool(t, 2)
-			first, second := p.Semaphore, p.Semaphore
-			if numbered, _ := p.other(t, etcdlock.WithSlots()); slotted {
-				first = numbered
-			} else {
-				second = numbered
+			numbered, _ := p.other(t, etcdlock.WithSlots())
+			first, second := numbered, p.Semaphore
+			if !slotted {
+				first, second = second, first
 			}
 			requireMixed := func() {
 				t.Helper()

@@ -37,8 +37,7 @@ func TestSyncLockersExcludeEachOther(t *testing.T) {
 		working.Go(func() {
 			for range 20 {
 				l.Lock()
-				before := count
-				count = before + 1
+				count++
 				l.Unlock()
 			}
 		})
