@@ -50,8 +50,7 @@ func (p *pool) other(t *testing.T, opts ...etcdlock.Option) (*etcdlock.Semaphore
 // wait puts a waiter for n permits in line behind others.
 func (p *pool) wait(t *testing.T, s *etcdlock.Semaphore, n int64, behind int) <-chan result {
 	t.Helper()
-	const record = 1 // the size
-	return queued(t, p.client, weighted{s, n}, behind+record)
+	return queued(t, p.client, weighted{s, n}, behind)
 }
 
 func acquire(t *testing.T, s *etcdlock.Semaphore, n int64) *etcdlock.Hold {

@@ -50,7 +50,7 @@ func TestTheTokenOfASlotIsNotThatOfThePlaceInLine(t *testing.T) {
 	p := newPool(t, 3, etcdlock.WithSlots())
 	victim, s := p.other(t, etcdlock.WithSlots())
 	a, b, c := lock(t, p.Semaphore), lock(t, victim), lock(t, p.Semaphore)
-	waiting := queued(t, p.client, p.Semaphore, 7) // two of each, and the size
+	waiting := queued(t, p.client, p.Semaphore, 6) // two of each
 	lose(t, p.client, s)
 	next := granted(t, waiting)
 	require.Equal(t, 1, slot(t, next))
