@@ -87,6 +87,7 @@ func TestALockThatIsKeptAndLostIsTakenAnew(t *testing.T) {
 		require.Eventually(t, func() bool {
 			again := lock(t, l.m)
 			remove(t, l.client, again.Key())
+			time.Sleep(time.Millisecond) // as long as that takes outside
 			require.ErrorIs(t, again.Unlock(within(t)), etcdlock.ErrLost)
 			return again.Key() == h.Key()
 		}, patience, waitABit, "the name is free again")
