@@ -114,9 +114,12 @@ func serve(ctx context.Context, address, form string, h http.Handler) error {
 	limited, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
 	err = server.Shutdown(limited)
-	_ = <-ended // http.ErrServerClosed
-	if errors.Is(err, context.DeadlineExceeded) {
+	served := <-ended
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
 		return server.Close()
+	case !errors.Is(served, http.ErrServerClosed):
+		return served
 	}
 	return err
 }
