@@ -12,8 +12,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/examples/internal/stage"
+	"github.com/etcdlock/locks/examples/schedulers/internal/fleet"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -29,7 +28,6 @@ const (
 	closeTimeout = 3 * time.Second
 	taskType     = "report"
 	enqueues     = "enqueues a task"
-	ticks        = 3 // before and after the crash
 )
 
 var program = stage.Program{Name: "asynq", Story: story, Roles: map[string]stage.Act{"replica": replica}}
@@ -93,57 +91,11 @@ func story(ctx context.Context, e *stage.Etcd) error {
 	}
 	defer redis.Close()
 	e.Printf("Three replicas could enqueue a task every second; TTL %v.\n\n", ttl)
-	replicas := map[string]*stage.Process{}
-	lines := make(chan string)
-	ended := make(chan struct{})
-	for i := range 3 {
-		name := fmt.Sprintf("replica-%d", i+1)
-		p, err := e.Start(ctx, name, "replica", config{name, redis.Addr()})
-		if err != nil {
-			return err
-		}
-		replicas[name] = p
-		go func() { // ends with the process
-			for line := range p.Lines {
-				select {
-				case lines <- line:
-				case <-ended:
-				}
-			}
-		}()
-	}
-	var enqueued []time.Time
-	killed := ""
-	for len(enqueued) < 2*ticks {
-		select {
-		case line := <-lines:
-			e.Say("%s", line)
-			leader, text, _ := strings.Cut(line, " ")
-			if text != enqueues {
-				return errors.New(line)
-			}
-			// A delayed tick may come close to the next one, but not three ticks within a second.
-			enqueued = append(enqueued, time.Now())
-			if n := len(enqueued); n > 2 && enqueued[n-1].Sub(enqueued[n-3]) < time.Second {
-				return errors.New("a task has been enqueued twice")
-			}
-			if len(enqueued) == ticks {
-				killed = leader
-				if err := replicas[leader].Kill(); err != nil {
-					return err
-				}
-				e.Say("%s is killed; another leads when its lease has expired", leader)
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	close(ended)
-	for name, p := range replicas {
-		p.Leave()
-		if err := p.Wait(); err != nil && name != killed {
-			return err
-		}
+	err = fleet.Story(ctx, e, enqueues, "; another leads when its lease has expired", func(name string, _ int) any {
+		return config{name, redis.Addr()}
+	})
+	if err != nil {
+		return err
 	}
 	return verify(e, redis.Addr())
 }
@@ -157,7 +109,7 @@ func verify(e *stage.Etcd, address string) error {
 		return err
 	}
 	e.Printf("\n%d tasks wait in the queue.\n", len(tasks))
-	if len(tasks) < 2*ticks {
+	if len(tasks) < 2*fleet.Ticks {
 		return errors.New("tasks are missing")
 	}
 	return nil

@@ -10,14 +10,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
 
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/examples/internal/stage"
+	"github.com/etcdlock/locks/examples/schedulers/internal/fleet"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -26,7 +25,7 @@ const (
 	behind       = 100 * time.Millisecond // the clock of each replica that of the one before
 	apart        = 500 * time.Millisecond
 	closeTimeout = 3 * time.Second
-	ticks        = 3 // before and after the crash
+	runs         = "runs the job"
 )
 
 var program = stage.Program{Name: "robfig-cron", Story: story, Roles: map[string]stage.Act{"replica": replica}}
@@ -63,7 +62,7 @@ func replica(ctx context.Context, e *stage.Etcd) (err error) {
 	_, err = addJob(schedule, "@every 1s", sessions, "report", apart,
 		func(err error) { e.Printf("%s failed: %v\n", c.Name, err) },
 		func(context.Context, *etcdlock.Hold) error {
-			e.Printf("%s runs the job\n", c.Name)
+			e.Printf("%s %s\n", c.Name, runs)
 			return nil
 		}, etcdlock.WithNamespace(e.Prefix+"locks"))
 	if err != nil {
@@ -77,57 +76,11 @@ func replica(ctx context.Context, e *stage.Etcd) (err error) {
 
 func story(ctx context.Context, e *stage.Etcd) error {
 	e.Printf("Three replicas have the same schedule, a job every second; TTL %v.\n\n", ttl)
-	replicas := map[string]*stage.Process{}
-	lines := make(chan string)
-	ended := make(chan struct{})
-	for i := range 3 {
-		name := fmt.Sprintf("replica-%d", i+1)
-		p, err := e.Start(ctx, name, "replica", config{name, time.Duration(i) * behind})
-		if err != nil {
-			return err
-		}
-		replicas[name] = p
-		go func() { // ends with the process
-			for line := range p.Lines {
-				select {
-				case lines <- line:
-				case <-ended:
-				}
-			}
-		}()
-	}
-	var runs []time.Time
-	killed := ""
-	for len(runs) < 2*ticks {
-		select {
-		case line := <-lines:
-			e.Say("%s", line)
-			name, text, _ := strings.Cut(line, " ")
-			if text != "runs the job" {
-				return errors.New(line)
-			}
-			// A delayed tick may come close to the next one, but not three ticks within a second.
-			runs = append(runs, time.Now())
-			if n := len(runs); n > 2 && runs[n-1].Sub(runs[n-3]) < time.Second {
-				return errors.New("a tick has been run twice")
-			}
-			if len(runs) == ticks {
-				killed = name
-				if err := replicas[name].Kill(); err != nil {
-					return err
-				}
-				e.Say("%s is killed", name)
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	close(ended)
-	for name, p := range replicas {
-		p.Leave()
-		if err := p.Wait(); err != nil && name != killed {
-			return err
-		}
+	err := fleet.Story(ctx, e, runs, "", func(name string, number int) any {
+		return config{name, time.Duration(number) * behind}
+	})
+	if err != nil {
+		return err
 	}
 	e.Printf("\nNo tick was run twice.\n")
 	return nil
