@@ -27,9 +27,9 @@ func TestTheFirstLeadsAndHandsOver(t *testing.T) {
 		leader := h.leader(t, n)
 		t.Logf("term %d began at %v", n, leader.from)
 		inLine(t, cluster.Client(t), 2-n)
-		all[leader.who].stop()
+		all[leader.identity].stop()
 		terms := h.await(t, func(terms []term) bool { return !terms[n].until.IsZero() })
-		require.Equal(t, leader.who, terms[n].who)
+		require.Equal(t, leader.identity, terms[n].identity)
 	}
 	require.Zero(t, h.overlap())
 	require.Equal(t, 3, h.len())
@@ -44,7 +44,7 @@ func TestClientGoIsToldWhoLeads(t *testing.T) {
 	told := make(chan string, 9)
 	config, err := standby.Config(t.Context(), leaderelection.LeaderCallbacks{
 		OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
-		OnNewLeader: func(who string) { told <- who },
+		OnNewLeader: func(identity string) { told <- identity },
 	})
 	require.NoError(t, err)
 	elector, err := leaderelection.NewLeaderElector(config)
@@ -113,10 +113,10 @@ func cutOff(t *testing.T, configure configure, margin time.Duration, enough func
 	for cut := 1; ; cut++ {
 		leader := h.leader(t, cut-1)
 		inLine(t, cluster.Client(t), 1)
-		all[leader.who].link.Blackhole()
+		all[leader.identity].link.Blackhole()
 		next := h.leader(t, cut) // the last has stopped
 		gaps = append(gaps, next.from.Sub(h.ended(cut-1)))
-		all[leader.who].link.Heal()
+		all[leader.identity].link.Heal()
 		if enough(h.overlap(), cut) {
 			break
 		}

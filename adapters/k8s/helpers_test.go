@@ -93,7 +93,7 @@ func inLine(t *testing.T, client *clientv3.Client, n int) {
 
 // term is the time during which client-go had a replica lead.
 type term struct {
-	who         string
+	identity    string
 	from, until time.Time // the latter is zero while it leads
 }
 
@@ -107,18 +107,18 @@ type history struct {
 func newHistory() *history { return &history{changed: make(chan struct{})} }
 
 // lead is for OnStartedLeading: work that obeys its context at once.
-func (h *history) lead(who string) func(context.Context) {
+func (h *history) lead(identity string) func(context.Context) {
 	return func(ctx context.Context) {
-		i := h.begin(who)
+		i := h.begin(identity)
 		<-ctx.Done()
 		h.end(i)
 	}
 }
 
-func (h *history) begin(who string) int {
+func (h *history) begin(identity string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.terms = append(h.terms, term{who: who, from: time.Now()})
+	h.terms = append(h.terms, term{identity: identity, from: time.Now()})
 	h.wake()
 	return len(h.terms) - 1
 }
@@ -197,10 +197,10 @@ func (h *history) overlap() (most time.Duration) {
 
 // replica is a process that is a candidate by client-go, and comes back when it has led.
 type replica struct {
-	who  string
-	lock *k8slock.Lock
-	link *embedtest.Link
-	stop func() // waits
+	identity string
+	lock     *k8slock.Lock
+	link     *embedtest.Link
+	stop     func() // waits
 }
 
 // configure makes the configuration of a replica's LeaderElector.
@@ -213,11 +213,11 @@ func asConfigured(ctx context.Context, l *k8slock.Lock, c leaderelection.LeaderC
 	return config, err
 }
 
-func start(t *testing.T, cluster *embedtest.Cluster, who string, h *history, configure configure, opts ...session.Option) *replica {
+func start(t *testing.T, cluster *embedtest.Cluster, identity string, h *history, configure configure, opts ...session.Option) *replica {
 	client, link := cluster.Link(t)
-	r := &replica{who: who, lock: k8slock.New(keep(t, client, opts...), name, who), link: link}
+	r := &replica{identity: identity, lock: k8slock.New(keep(t, client, opts...), name, identity), link: link}
 	ctx, cancel := context.WithCancel(t.Context())
-	config, err := configure(ctx, r.lock, leaderelection.LeaderCallbacks{OnStartedLeading: h.lead(who), OnStoppedLeading: func() {}})
+	config, err := configure(ctx, r.lock, leaderelection.LeaderCallbacks{OnStartedLeading: h.lead(identity), OnStoppedLeading: func() {}})
 	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {
@@ -242,8 +242,8 @@ func start(t *testing.T, cluster *embedtest.Cluster, who string, h *history, con
 func startAll(t *testing.T, cluster *embedtest.Cluster, n int, h *history, configure configure, opts ...session.Option) map[string]*replica {
 	all := map[string]*replica{}
 	for i := range n {
-		who := fmt.Sprint("replica-", i)
-		all[who] = start(t, cluster, who, h, configure, opts...)
+		identity := fmt.Sprint("replica-", i)
+		all[identity] = start(t, cluster, identity, h, configure, opts...)
 	}
 	return all
 }

@@ -75,7 +75,7 @@ func TestAManagerLeadsWithoutKubernetesAndHandsOverWhenItsWorkHasStopped(t *test
 		<-slow
 		h.end(i)
 	})
-	require.Equal(t, "a", h.leader(t, 0).who)
+	require.Equal(t, "a", h.leader(t, 0).identity)
 	<-a.manager.Elected()
 	b := manage(t, newLock(t, cluster, "b"), h.lead("b"))
 	inLine(t, cluster.Client(t), 1)
@@ -85,7 +85,7 @@ func TestAManagerLeadsWithoutKubernetesAndHandsOverWhenItsWorkHasStopped(t *test
 	close(slow)
 	<-a.stopped
 	require.NoError(t, a.err)
-	require.Equal(t, "b", h.leader(t, 1).who)
+	require.Equal(t, "b", h.leader(t, 1).identity)
 	<-b.manager.Elected()
 	require.Zero(t, h.overlap())
 }
@@ -97,13 +97,13 @@ func TestAManagerInABlackHoleStopsBeforeTheNextLeads(t *testing.T) {
 	client, link := cluster.Link(t)
 	options := []session.Option{session.WithTTL(3 * time.Second), session.WithMargin(time.Second)}
 	a := manage(t, k8slock.New(keep(t, client, options...), name, "a"), h.lead("a"))
-	require.Equal(t, "a", h.leader(t, 0).who)
+	require.Equal(t, "a", h.leader(t, 0).identity)
 	manage(t, k8slock.New(keep(t, cluster.Client(t), options...), name, "b"), h.lead("b"))
 	inLine(t, cluster.Client(t), 1)
 	link.Blackhole()
 	<-a.stopped
 	require.ErrorContains(t, a.err, "leader election lost")
-	require.Equal(t, "b", h.leader(t, 1).who)
+	require.Equal(t, "b", h.leader(t, 1).identity)
 	require.Zero(t, h.overlap())
 	link.Heal()
 }

@@ -135,11 +135,11 @@ func TestLeadingAndStandingByWriteNothingAndReadLittle(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		leading := make(chan string, 2)
-		for _, who := range []string{"a", "b"} {
-			l := w.candidate(who)
+		for _, identity := range []string{"a", "b"} {
+			l := w.candidate(identity)
 			config, err := l.Config(ctx, leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(ctx context.Context) {
-					leading <- who
+					leading <- identity
 					<-ctx.Done()
 				},
 				OnStoppedLeading: func() {},
