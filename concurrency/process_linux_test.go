@@ -1,30 +1,23 @@
 package concurrency_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/internal/testchild"
 )
 
 // programVariable makes the test binary a program: the name of a package, and etcd's addresses.
 const programVariable = "CONCURRENCY_TEST_PROGRAM"
 
 func init() {
-	if arguments := strings.Fields(os.Getenv(programVariable)); len(arguments) > 0 {
-		fmt.Println(program(arguments[0], arguments[1:])) // it ends by a signal, or a failure
-		os.Exit(1)
-	}
+	testchild.Be(programVariable, func(arguments []string) error { return program(arguments[0], arguments[1:]) })
 }
 
 // program counts under the lock, over and over. It prints a line when it has the lock.
@@ -57,40 +50,16 @@ func program(name string, endpoints []string) error {
 // launch starts a program, whose output goes to told. It returns when the program has stood in line and held.
 func launch(t *testing.T, cluster *embedtest.Cluster, name string, told chan<- string) (kill func()) {
 	t.Helper()
-	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), programVariable+"="+name+" "+strings.Join(cluster.Endpoints(), " "))
-	c.Stderr = os.Stderr
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := c.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, c.Start())
-	ended, held := make(chan struct{}), make(chan struct{})
+	p := testchild.Start(t, programVariable, append([]string{name}, cluster.Endpoints()...)...)
+	require.True(t, strings.HasPrefix(p.Next(t), "holds "))
 	go func() {
-		defer close(ended)
-		lines := bufio.NewScanner(out)
-		for first := true; lines.Scan(); first = false {
-			if first {
-				close(held)
-			}
-			if line := lines.Text(); !strings.HasPrefix(line, "holds ") {
+		for line := range p.Lines {
+			if !strings.HasPrefix(line, "holds ") {
 				told <- name + ": " + line
 			}
 		}
 	}()
-	kill = func() {
-		_ = c.Process.Kill()
-		<-ended
-		_ = c.Wait()
-	}
-	t.Cleanup(kill)
-	select {
-	case <-held:
-	case <-ended:
-		require.FailNow(t, "a program has ended", "%s", name)
-	case <-time.After(time.Minute):
-		require.FailNow(t, "a program does not get the lock", "%s", name)
-	}
-	return kill
+	return p.Kill
 }
 
 // Programs of both packages count under one lock, and are killed at any moment. The others go on, and no count is lost.

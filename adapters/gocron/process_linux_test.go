@@ -1,12 +1,9 @@
 package gocronlock_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +15,7 @@ import (
 	gocronlock "github.com/etcdlock/locks/adapters/gocron"
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/internal/testchild"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -25,13 +23,11 @@ import (
 const childVariable = "GOCRONLOCK_TEST_CHILD"
 
 func init() {
-	if arguments := strings.Fields(os.Getenv(childVariable)); len(arguments) > 0 {
-		fmt.Println(child(arguments[0], arguments[1:])) // it ends by a signal, or a failure
-		os.Exit(1)
-	}
+	testchild.Be(childVariable, func(arguments []string) error { return child(arguments[0], arguments[1:]) })
 }
 
-// child runs a job every 50 ms while it leads. A run is a write under the guard of the term, and prints its revision.
+// child runs a job every 50 ms while it leads. A run is a write under the guard of the term, and prints its revision. At
+// the end of a term it says so.
 func child(name string, endpoints []string) error {
 	ctx := context.Background()
 	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
@@ -43,10 +39,14 @@ func child(name string, endpoints []string) error {
 	if err != nil {
 		return err
 	}
+	var terms sync.Map // that have had a run
 	run := func() {
 		term, ok := elector.Term()
 		if !ok {
 			return
+		}
+		if _, known := terms.LoadOrStore(term, true); !known {
+			context.AfterFunc(term.Context(), func() { fmt.Println("stands by") })
 		}
 		written, err := term.Txn(ctx).Then(clientv3.OpPut("last run", name)).Commit()
 		if err == nil {
@@ -57,68 +57,28 @@ func child(name string, endpoints []string) error {
 		return err
 	}
 	scheduler.Start()
-	for led := false; ; time.Sleep(10 * time.Millisecond) {
-		leads := elector.IsLeader(ctx) == nil
-		if led && !leads {
-			fmt.Println("stands by")
-		}
-		led = leads
-	}
+	select {} // it ends by a signal
 }
 
-// process is a child. Its lines are those that it has printed.
-type process struct {
-	*exec.Cmd
-	lines chan string
-}
+// process is a child.
+type process struct{ *testchild.Child }
 
-func start(t *testing.T, cluster *embedtest.Cluster, name string) *process {
+func start(t *testing.T, cluster *embedtest.Cluster, name string) process {
 	t.Helper()
-	p := &process{exec.Command(os.Args[0]), make(chan string, 9999)}
-	p.Env = append(os.Environ(), childVariable+"="+name+" "+strings.Join(cluster.Endpoints(), " "))
-	p.Stderr = os.Stderr
-	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := p.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.Start())
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			p.lines <- lines.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = p.Process.Kill()
-		<-read
-		_ = p.Wait()
-	})
-	return p
-}
-
-// next is the next line.
-func (p *process) next(t *testing.T) string {
-	t.Helper()
-	select {
-	case line := <-p.lines:
-		return line
-	case <-time.After(time.Minute):
-		require.FailNow(t, "it says nothing")
-		return ""
-	}
+	return process{testchild.Start(t, childVariable, append([]string{name}, cluster.Endpoints()...)...)}
 }
 
 // runs returns the revision of the next run.
-func (p *process) runs(t *testing.T) (revision int64) {
+func (p process) runs(t *testing.T) (revision int64) {
 	t.Helper()
-	line := p.next(t)
+	line := p.Next(t)
 	_, err := fmt.Sscan(line, &revision)
 	require.NoError(t, err, line)
 	return revision
 }
 
 // pair starts a process that leads, and one that waits.
-func pair(t *testing.T) (leader, next *process) {
+func pair(t *testing.T) (leader, next process) {
 	cluster := embedtest.Start(t)
 	leader = start(t, cluster, "a")
 	leader.runs(t)
@@ -134,7 +94,7 @@ func pair(t *testing.T) (leader, next *process) {
 func TestAnotherProcessRunsTheJobsAfterAKill(t *testing.T) {
 	t.Parallel()
 	leader, next := pair(t)
-	require.NoError(t, leader.Process.Kill())
+	leader.Kill()
 	next.runs(t)
 }
 
@@ -145,7 +105,7 @@ func TestAStoppedProcessRunsNoJobWhenItGoesOn(t *testing.T) {
 	require.NoError(t, leader.Process.Signal(syscall.SIGSTOP))
 	first := next.runs(t)
 	require.NoError(t, leader.Process.Signal(syscall.SIGCONT))
-	for line := leader.next(t); line != "stands by"; line = leader.next(t) {
+	for line := leader.Next(t); line != "stands by"; line = leader.Next(t) {
 		var revision int64
 		_, err := fmt.Sscan(line, &revision)
 		require.NoError(t, err, line)
@@ -154,5 +114,5 @@ func TestAStoppedProcessRunsNoJobWhenItGoesOn(t *testing.T) {
 	for range 3 {
 		next.runs(t)
 	}
-	require.Empty(t, leader.lines)
+	require.Empty(t, leader.Lines)
 }

@@ -1,11 +1,8 @@
 package k8slock_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,25 +15,21 @@ import (
 
 	k8slock "github.com/etcdlock/locks/adapters/k8s"
 	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/internal/testchild"
 	"github.com/etcdlock/locks/session"
 )
 
 // childEnv has the test binary be a replica: its identity, and etcd's addresses.
 const childEnv = "K8SLOCK_TEST_CHILD"
 
-func init() {
-	if arguments := os.Getenv(childEnv); arguments != "" {
-		child(strings.Fields(arguments))
-		os.Exit(0)
-	}
-}
+func init() { testchild.Be(childEnv, child) }
 
 // child leads once. It writes to etcd all the time, under the guard of its term.
-func child(arguments []string) {
+func child(arguments []string) error {
 	klog.SetLogger(klog.Logger{})
 	client, err := clientv3.New(clientv3.Config{Endpoints: arguments[1:]})
 	if err != nil {
-		panic(err)
+		return err
 	}
 	lock := k8slock.New(session.Keep(client, session.WithTTL(2*time.Second)), name, arguments[0])
 	ctx := context.Background()
@@ -60,58 +53,33 @@ func child(arguments []string) {
 		OnStoppedLeading: func() { fmt.Println("stopped") },
 	})
 	if err != nil {
-		panic(err)
+		return err
 	}
 	elector, err := leaderelection.NewLeaderElector(config)
 	if err != nil {
-		panic(err)
+		return err
 	}
 	elector.Run(ctx)
 	if err := lock.Close(ctx); err != nil { // waits for the work
-		panic(err)
+		return err
 	}
 	fmt.Println("closed")
+	return nil
 }
 
-type process struct {
-	*exec.Cmd
-	lines chan string
-}
+// process is a replica.
+type process struct{ *testchild.Child }
 
-func run(t *testing.T, cluster *embedtest.Cluster, who string) *process {
+func run(t *testing.T, cluster *embedtest.Cluster, identity string) process {
 	t.Helper()
-	p := &process{exec.CommandContext(t.Context(), os.Args[0]), make(chan string, 99)}
-	p.Env = append(os.Environ(), childEnv+"="+who+" "+strings.Join(cluster.Endpoints(), " "))
-	p.Stderr = os.Stderr
-	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := p.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.Start())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer close(p.lines)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			p.lines <- lines.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = p.Process.Kill()
-		<-done
-		_ = p.Wait()
-	})
-	return p
+	return process{testchild.Start(t, childEnv, append([]string{identity}, cluster.Endpoints()...)...)}
 }
 
-// says waits for a line that begins so, which is the next.
-func (p *process) says(t *testing.T, what string) {
+// says requires that the next line begins so.
+func (p process) says(t *testing.T, what string) {
 	t.Helper()
-	select {
-	case line := <-p.lines:
-		require.True(t, strings.HasPrefix(line, what), "%q, not %q", line, what)
-	case <-time.After(time.Minute):
-		require.FailNow(t, "it does not say "+what)
-	}
+	line := p.Next(t)
+	require.True(t, strings.HasPrefix(line, what), "%q, not %q", line, what)
 }
 
 func TestAnotherProcessLeadsAfterAKill(t *testing.T) {
@@ -121,7 +89,7 @@ func TestAnotherProcessLeadsAfterAKill(t *testing.T) {
 	a.says(t, "leads")
 	b := run(t, cluster, "b")
 	inLine(t, cluster.Client(t), 1)
-	require.NoError(t, a.Process.Kill())
+	a.Kill()
 	b.says(t, "leads")
 }
 
@@ -138,7 +106,7 @@ func TestAStoppedProcessIsReplacedAndItsLateWriteRefused(t *testing.T) {
 	b.says(t, "leads")
 	require.NoError(t, a.Process.Signal(syscall.SIGCONT))
 	said := map[string]string{}
-	for line := range a.lines {
+	for line := range a.Lines {
 		what, text, _ := strings.Cut(line, ":")
 		said[what] = text
 	}
@@ -146,5 +114,5 @@ func TestAStoppedProcessIsReplacedAndItsLateWriteRefused(t *testing.T) {
 	require.Equal(t, " false", said["late write"])
 	require.Contains(t, said, "stopped")
 	require.Contains(t, said, "closed")
-	require.Empty(t, b.lines, "it still leads")
+	require.Empty(t, b.Lines, "it still leads")
 }
