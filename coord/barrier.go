@@ -89,8 +89,6 @@ func (b *Barrier) stand(ctx context.Context, place *etcdlock.Hold) (generation i
 		return 0, context.Cause(standing)
 	case err == nil:
 		return 0, request.Ended(ctx, nil)
-	case request.CheckClient(client) != nil: // before the session has noticed
-		return 0, fmt.Errorf("%w: %w", etcdlock.ErrLost, err)
 	}
 	return 0, b.explain(client, err)
 }

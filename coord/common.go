@@ -7,6 +7,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -42,16 +44,25 @@ func (c *common) ready(ctx context.Context) error {
 	return c.err
 }
 
-// client is the one to read with. It needs no session if the source is a Session or a Keeper.
+// client is the one to read with. It needs no session if the source is a Session or a Keeper. A closed one is a loss, as
+// it is to a wait for a lock; etcd's client would try for seconds.
 func (c *common) client(ctx context.Context) (*clientv3.Client, error) {
 	if has, ok := c.source.(interface{ Client() *clientv3.Client }); ok {
-		return has.Client(), nil
+		return has.Client(), lostIfClosed(has.Client(), nil)
 	}
 	s, err := c.source.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return s.Client(), nil
+}
+
+// lostIfClosed returns a loss if the client is closed, and err otherwise.
+func lostIfClosed(client *clientv3.Client, err error) error {
+	if closed := request.CheckClient(client); closed != nil {
+		return fmt.Errorf("%w: %w", etcdlock.ErrLost, closed)
+	}
+	return err
 }
 
 // failed wraps err unless it is nil.

@@ -118,7 +118,8 @@ func (g *Group) Members(ctx context.Context) ([]Peer, error) {
 // loop is left. A loop that is slow skips to the latest state. It needs no session, and the caller need not be a member.
 //
 // Temporary failures are retried. If etcd refuses the read (permission denied), an error is yielded without members, and
-// Observe retries with pauses unless the loop is left. If the client is closed, an error is yielded and the loop ends. It
+// Observe retries with pauses unless the loop is left. If the client is closed, an error that wraps [etcdlock.ErrLost] is yielded,
+// and the loop ends. It
 // costs one read of all members, one watch, and about every 10 s a read without values.
 func (g *Group) Observe(ctx context.Context) iter.Seq2[[]Peer, error] {
 	err := g.ready(ctx)

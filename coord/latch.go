@@ -85,7 +85,7 @@ func (l *Latch) check(id string, declaration *mvccpb.KeyValue) error {
 }
 
 // Wait returns nil when the latch is open. ctx bounds the wait. It needs no session. The error wraps [*CountError] if the
-// latch is used with another number, or ctx's error. It costs one read of all arrivals, a watch on them, and about every
+// latch is used with another number, [etcdlock.ErrLost] if the client is closed, or ctx's error. It costs one read of all arrivals, a watch on them, and about every
 // 10 s a read without values; each arrival is one event to each waiter.
 func (l *Latch) Wait(ctx context.Context) error {
 	err := l.ready(ctx)

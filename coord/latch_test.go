@@ -15,6 +15,7 @@ import (
 )
 
 func TestALatchOpensWithTheLastArrivalAndStaysOpen(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	const arrivals = 3
@@ -48,6 +49,7 @@ func TestALatchOpensWithTheLastArrivalAndStaysOpen(t *testing.T) {
 }
 
 func TestArrivalsOutliveTheirProcess(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	k := keep(t, client)
@@ -59,6 +61,7 @@ func TestArrivalsOutliveTheirProcess(t *testing.T) {
 }
 
 func TestDifferentNumbersOfArrivalsAreAnErrorThatNamesBoth(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	k := keep(t, client)
@@ -78,6 +81,7 @@ func TestDifferentNumbersOfArrivalsAreAnErrorThatNamesBoth(t *testing.T) {
 }
 
 func TestAnArrivalWithALostAnswerCountsOnce(t *testing.T) {
+	t.Parallel()
 	cluster, client := start(t)
 	ctx := limited(t)
 	l := coord.NewLatch(keep(t, client), "x", 3)
@@ -91,6 +95,7 @@ func TestAnArrivalWithALostAnswerCountsOnce(t *testing.T) {
 }
 
 func TestAKeyThatIsNoLatchIsAnError(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	_, err := client.Put(ctx, "etcdlock/x!/latch/count", "many")
@@ -100,29 +105,47 @@ func TestAKeyThatIsNoLatchIsAnError(t *testing.T) {
 	require.ErrorContains(t, l.Wait(ctx), `"etcdlock/x!/latch/count"`)
 }
 
-// Waits end with the reason, and not only with their context.
-func TestWaitsEndIfEtcdRefusesOrTheClientIsClosed(t *testing.T) {
+// What waits or observes without a session ends when the client is closed, with the error of a wait for a lock.
+func TestWaitsEndWithErrLostIfTheClientIsClosed(t *testing.T) {
+	t.Parallel()
 	cluster, _ := start(t)
 	ctx := limited(t)
 	client, err := cluster.NewClient()
 	require.NoError(t, err)
 	k := keep(t, client)
-	ended := make(chan error, 2)
+	ended := make(chan error, 4)
 	go func() { ended <- coord.NewLatch(k, "x", 1).Wait(ctx) }()
 	go func() {
 		_, err := coord.NewBarrier(k, "x", 2).Await(ctx)
 		ended <- err
 	}()
+	go func() {
+		var last error
+		for _, last = range coord.NewGroup(k, "x").Observe(ctx) {
+		}
+		ended <- last
+	}()
+	go func() {
+		var last error
+		for _, last = range coord.NewShards(k, "x", 1).Observe(ctx) {
+		}
+		ended <- last
+	}()
 	requireWaiting(t, cluster.Client(t), "etcdlock/x!/barrier/line/", 1)
 	require.NoError(t, client.Close())
-	for range 2 {
+	for range cap(ended) {
 		err := <-ended
-		require.Error(t, err)
-		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, etcdlock.ErrLost)
+		require.ErrorContains(t, err, "the client was closed")
 		var e *etcdlock.Error
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, "x", e.Name)
 	}
+	require.ErrorIs(t, coord.NewLatch(k, "x", 1).Wait(ctx), etcdlock.ErrLost)
+	_, err = coord.NewGroup(k, "x").Members(ctx)
+	require.ErrorIs(t, err, etcdlock.ErrLost)
+	_, _, err = coord.NewOnce(k, "x").Done(ctx)
+	require.ErrorIs(t, err, etcdlock.ErrLost)
 }
 
 // requireWaiting waits until there are so many keys with the prefix.

@@ -28,10 +28,13 @@ func (c *common) read(ctx context.Context, folder string, see func(keys tree, ch
 
 // explain adds to err what is wrong with the connection, or which permission is missing.
 func (c *common) explain(client *clientv3.Client, err error) error {
-	if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
+	switch {
+	case err == nil:
+		return nil
+	case request.IsAnswer(err, rpctypes.ErrPermissionDenied):
 		return fmt.Errorf("%w: the client's user must not read keys that begin with %q", err, c.folder+"/")
 	}
-	return request.Explain(client, err)
+	return lostIfClosed(client, request.Explain(client, err))
 }
 
 // observe follows the keys below a folder. It calls see with every state, or the latest, and the folders that have changed, and
