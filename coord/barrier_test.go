@@ -2,19 +2,24 @@ package coord_test
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/coord"
+	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
 
 // All parties go on together, again and again, and know which opening it was.
 func TestPartiesGoOnTogetherAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	const parties, rounds = 5, 8
@@ -57,6 +62,7 @@ func TestPartiesGoOnTogetherAgainAndAgain(t *testing.T) {
 
 // Of seven parties at a barrier for three, six go on, in the order in which they came.
 func TestMorePartiesThanAreNeededWaitForTheNextOpening(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	k := keep(t, client)
@@ -97,49 +103,52 @@ func TestMorePartiesThanAreNeededWaitForTheNextOpening(t *testing.T) {
 }
 
 func TestAPartyThatDiesOrGivesUpDoesNotCount(t *testing.T) {
-	cluster, client := start(t)
-	ctx := limited(t)
-	cut, link := cluster.Link(t)
-	dying := keep(t, cut, session.WithTTL(2*time.Second))
-	died := make(chan error, 2)
-	go func() {
-		_, err := coord.NewBarrier(dying, "x", 3).Await(ctx)
-		died <- err
-	}()
-	k := keep(t, client)
-	b := coord.NewBarrier(k, "x", 3)
-	givingUp, giveUp := context.WithCancel(ctx)
-	go func() {
-		_, err := b.Await(givingUp)
-		died <- err
-	}()
-	requireWaiting(t, client, "etcdlock/x!/barrier/line/", 2)
-	link.Blackhole()
-	giveUp()
-	for range 2 {
-		err := <-died
-		require.Error(t, err)
-		if givingUp.Err() == nil {
-			require.ErrorIs(t, err, etcdlock.ErrLost)
+	t.Parallel()
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		ctx := limited(t)
+		cut, link := cluster.Link(t)
+		dying := keep(t, cut, session.WithTTL(2*time.Second))
+		died := make(chan error, 2)
+		go func() {
+			_, err := coord.NewBarrier(dying, "x", 3).Await(ctx)
+			died <- err
+		}()
+		k := keep(t, client)
+		b := coord.NewBarrier(k, "x", 3)
+		givingUp, giveUp := context.WithCancel(ctx)
+		go func() {
+			_, err := b.Await(givingUp)
+			died <- err
+		}()
+		requireWaiting(t, client, "etcdlock/x!/barrier/line/", 2)
+		link.Blackhole()
+		giveUp()
+		for range 2 {
+			err := <-died
+			require.Error(t, err)
+			if givingUp.Err() == nil {
+				require.ErrorIs(t, err, etcdlock.ErrLost)
+			}
 		}
-	}
-	link.Heal()
-	requireWaiting(t, client, "etcdlock/x!/barrier/line/", 0)
+		link.Heal()
+		requireWaiting(t, client, "etcdlock/x!/barrier/line/", 0)
 
-	var running sync.WaitGroup
-	for range 2 {
-		running.Go(func() {
-			_, err := b.Await(ctx)
-			require.NoError(t, err)
-		})
-	}
-	requireWaiting(t, client, "etcdlock/x!/barrier/line/", 2)
-	_, err := b.Await(ctx)
-	require.NoError(t, err)
-	running.Wait()
+		var running sync.WaitGroup
+		for range 2 {
+			running.Go(func() {
+				_, err := b.Await(ctx)
+				require.NoError(t, err)
+			})
+		}
+		requireWaiting(t, client, "etcdlock/x!/barrier/line/", 2)
+		_, err := b.Await(ctx)
+		require.NoError(t, err)
+		running.Wait()
+	})
 }
 
 func TestDifferentNumbersOfPartiesAreAnErrorThatNamesBoth(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx, stop := context.WithCancel(limited(t))
 	k := keep(t, client)
@@ -161,6 +170,7 @@ func TestDifferentNumbersOfPartiesAreAnErrorThatNamesBoth(t *testing.T) {
 
 // The party that comes last opens the barrier, but an answer is lost.
 func TestLostAnswersDelayAnOpeningAndDoNotPreventIt(t *testing.T) {
+	t.Parallel()
 	cluster, client := start(t)
 	ctx := limited(t)
 	k := keep(t, client)
@@ -178,4 +188,64 @@ func TestLostAnswersDelayAnOpeningAndDoNotPreventIt(t *testing.T) {
 	generation, err := b.Await(ctx)
 	require.NoError(t, err)
 	require.Equal(t, generation, <-first)
+}
+
+// A party gives up while its write of an opening is under way. It is late, and must not let the others go on, since the party does
+// not stand there any more.
+func TestALateOpeningByAPartyThatHasLeftHasNoEffect(t *testing.T) {
+	t.Parallel()
+	cluster, client := start(t)
+	ctx := limited(t)
+	b := coord.NewBarrier(keep(t, client), "x", 2)
+	waiting, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.Await(waiting)
+		ended <- err
+	}()
+	requireWaiting(t, client, "etcdlock/x!/barrier/line/", 1)
+
+	late := cluster.Hold("Txn", embedtest.Once(), thatTouch("etcdlock/x!/barrier/open"))
+	opening, giveUp := context.WithCancel(ctx)
+	var leaving sync.WaitGroup
+	leaving.Go(func() {
+		_, err := coord.NewBarrier(keep(t, client), "x", 2).Await(opening)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+	require.NoError(t, late.Wait(ctx))
+	giveUp()
+	leaving.Wait()
+	requireWaiting(t, client, "etcdlock/x!/barrier/line/", 1)
+	before := cluster.AppliedIndex()
+	late.Heal()
+	require.Eventually(t, func() bool { return cluster.AppliedIndex() > before }, patience, time.Millisecond)
+	answer, err := client.Get(ctx, "etcdlock/x!/barrier/open")
+	require.NoError(t, err)
+	require.Empty(t, answer.Kvs, "the barrier was opened")
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	requireEmpty(t, client)
+}
+
+// While a party that was let through does not leave, the openings after its own are remembered, but not more and more.
+func TestOpeningsThatAreRememberedAreBounded(t *testing.T) {
+	t.Parallel()
+	_, client := start(t)
+	ctx := limited(t)
+	k := keep(t, client)
+	slow, err := etcdlock.NewRWMutex(k, "line", etcdlock.WithNamespace("etcdlock/x!/barrier"), etcdlock.WithLabel("1")).RLock(ctx)
+	require.NoError(t, err)
+	many, err := json.Marshal(slices.Repeat([]int64{int64(slow.Token())}, 1000))
+	require.NoError(t, err)
+	_, err = client.Put(ctx, "etcdlock/x!/barrier/open", string(many))
+	require.NoError(t, err)
+	generation, err := coord.NewBarrier(k, "x", 1).Await(ctx)
+	require.NoError(t, err)
+	answer, err := client.Get(ctx, "etcdlock/x!/barrier/open")
+	require.NoError(t, err)
+	var ends []int64
+	require.NoError(t, json.Unmarshal(answer.Kvs[0].Value, &ends))
+	require.Len(t, ends, 1000)
+	require.Equal(t, []int64{int64(slow.Token()), generation}, ends[998:])
+	require.NoError(t, slow.Unlock(ctx))
 }

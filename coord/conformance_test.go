@@ -72,6 +72,7 @@ func blockOnce(t *testing.T, client *clientv3.Client) {
 }
 
 func TestContextsThatAreOverEndEveryCallWithTheirError(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	k := keep(t, client)
 	cause := errors.New("a cause")
@@ -86,6 +87,7 @@ func TestContextsThatAreOverEndEveryCallWithTheirError(t *testing.T) {
 }
 
 func TestContextsThatEndMeanwhileEndEveryWaitWithTheirError(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	k := keep(t, client)
 	blockOnce(t, client)
@@ -120,6 +122,7 @@ func awaitTicket(t *testing.T, client *clientv3.Client, c recipeCall) {
 }
 
 func TestSessionsThatAreClosedEndWhatNeedsOne(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	blockOnce(t, client)
 	for _, c := range recipeCalls() {
@@ -137,6 +140,7 @@ func TestSessionsThatAreClosedEndWhatNeedsOne(t *testing.T) {
 }
 
 func TestAPartyWhoseSessionIsLostGetsErrLost(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	k := keep(t, client)
 	ended := make(chan error)
@@ -154,6 +158,7 @@ func TestAPartyWhoseSessionIsLostGetsErrLost(t *testing.T) {
 
 // An attempt to make the mark has an unknown outcome, and then the lock is lost.
 func TestAMarkThatMayHaveBeenMadeIsAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	cluster, client := start(t)
 	k := keep(t, client)
 	var healing func()

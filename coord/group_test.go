@@ -28,6 +28,7 @@ func shown(peers []coord.Peer) (members []string) {
 }
 
 func TestMembersAreInTheOrderInWhichTheyJoined(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	g := coord.NewGroup(keep(t, client), "workers")
@@ -62,6 +63,7 @@ func TestMembersAreInTheOrderInWhichTheyJoined(t *testing.T) {
 }
 
 func TestGroupsOfDifferentNamesDoNotMeet(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx, sessions := limited(t), keep(t, client)
 	groups := []*coord.Group{
@@ -81,6 +83,7 @@ func TestGroupsOfDifferentNamesDoNotMeet(t *testing.T) {
 
 // Somebody else's keys below the folder, and those of locks, are no members.
 func TestOnlyMembersAreMembers(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	g := coord.NewGroup(keep(t, client), "workers")
@@ -95,61 +98,79 @@ func TestOnlyMembersAreMembers(t *testing.T) {
 	peers, err := g.Members(ctx)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a="}, shown(peers))
+
+	// The stray key below "a/b/" is none of the member "a/b".
+	_, err = g.Join(ctx, "a/b", "")
+	require.NoError(t, err)
+	observed := 0
+	await(ctx, t, g, func(peers []coord.Peer) bool {
+		if observed++; observed == 1 {
+			_, err := client.Put(ctx, "etcdlock/workers!/members/a/b/l7-0", "again")
+			require.NoError(t, err)
+			_, err = g.Join(ctx, "c", "")
+			require.NoError(t, err)
+		}
+		require.Subset(t, shown(peers), []string{"a=", "a/b="})
+		return len(peers) == 3
+	})
 }
 
 func TestIDIsRefusedWhileItsMemberLives(t *testing.T) {
 	t.Parallel()
-	_, client := start(t)
-	ctx, short := limited(t), session.WithTTL(time.Second)
-	sessions := keep(t, client, short)
-	_, err := coord.NewGroup(sessions, "workers").Join(ctx, "a", "first")
-	require.NoError(t, err)
-	errs := make(chan error)
-	for _, source := range []*session.Keeper{sessions, keep(t, client, short)} {
-		g := coord.NewGroup(source, "workers")
-		go func() {
-			_, err := g.Join(ctx, "a", "second")
-			errs <- err
-		}()
-		go func() { errs <- g.Keep(ctx, "a", "second") }()
-	}
-	for range 4 {
-		err := <-errs
-		require.ErrorIs(t, err, coord.ErrIDTaken)
-		require.Regexp(t, `^(join|keep) "workers": `, err.Error())
-		require.ErrorContains(t, err, "workers!/members/a/l")
-	}
-	peers, err := coord.NewGroup(sessions, "workers").Members(ctx)
-	require.NoError(t, err)
-	require.Equal(t, []string{"a=first"}, shown(peers))
+	inVirtualTime(t, func(t *testing.T, _ *embedtest.Cluster, client *clientv3.Client) {
+		ctx, short := limited(t), session.WithTTL(time.Second)
+		sessions := keep(t, client, short)
+		_, err := coord.NewGroup(sessions, "workers").Join(ctx, "a", "first")
+		require.NoError(t, err)
+		errs := make(chan error)
+		for _, source := range []*session.Keeper{sessions, keep(t, client, short)} {
+			g := coord.NewGroup(source, "workers")
+			go func() {
+				_, err := g.Join(ctx, "a", "second")
+				errs <- err
+			}()
+			go func() { errs <- g.Keep(ctx, "a", "second") }()
+		}
+		for range 4 {
+			err := <-errs
+			require.ErrorIs(t, err, coord.ErrIDTaken)
+			require.Regexp(t, `^(join|keep) "workers": `, err.Error())
+			require.ErrorContains(t, err, "workers!/members/a/l")
+		}
+		peers, err := coord.NewGroup(sessions, "workers").Members(ctx)
+		require.NoError(t, err)
+		require.Equal(t, []string{"a=first"}, shown(peers))
+	})
 }
 
 func TestIDIsFreeOnceItsMemberHasLeftOrCrashed(t *testing.T) {
 	t.Parallel()
-	cluster, client := start(t)
-	ctx := limited(t)
-	g := coord.NewGroup(keep(t, client, session.WithTTL(time.Second)), "workers")
-	for _, leave := range []func(*coord.Member, *embedtest.Link){
-		func(m *coord.Member, _ *embedtest.Link) { require.NoError(t, m.Leave(ctx)) },
-		func(_ *coord.Member, link *embedtest.Link) { link.Blackhole() },
-	} {
-		other, link := cluster.Link(t)
-		first, err := coord.NewGroup(keep(t, other, session.WithTTL(time.Second)), "workers").Join(ctx, "a", "first")
-		require.NoError(t, err)
-		var joining sync.WaitGroup
-		joining.Go(func() {
-			second, err := g.Join(ctx, "a", "second")
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		ctx := limited(t)
+		g := coord.NewGroup(keep(t, client, session.WithTTL(time.Second)), "workers")
+		for _, leave := range []func(*coord.Member, *embedtest.Link){
+			func(m *coord.Member, _ *embedtest.Link) { require.NoError(t, m.Leave(ctx)) },
+			func(_ *coord.Member, link *embedtest.Link) { link.Blackhole() },
+		} {
+			other, link := cluster.Link(t)
+			first, err := coord.NewGroup(keep(t, other, session.WithTTL(time.Second)), "workers").Join(ctx, "a", "first")
 			require.NoError(t, err)
-			require.NoError(t, second.Leave(ctx))
-		})
-		leave(first, link)
-		joining.Wait()
-		require.Error(t, first.Err())
-		link.Heal()
-	}
+			var joining sync.WaitGroup
+			joining.Go(func() {
+				second, err := g.Join(ctx, "a", "second")
+				require.NoError(t, err)
+				require.NoError(t, second.Leave(ctx))
+			})
+			leave(first, link)
+			joining.Wait()
+			require.Error(t, first.Err())
+			link.Heal()
+		}
+	})
 }
 
 func TestMemberIsToldOfItsLoss(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	s, err := session.New(ctx, client)
@@ -182,46 +203,48 @@ func await(ctx context.Context, t testing.TB, g *coord.Group, accept func([]coor
 
 func TestKeepJoinsAgainAfterEveryLoss(t *testing.T) {
 	t.Parallel()
-	cluster, client := start(t)
-	ctx := limited(t)
-	other, link := cluster.Link(t)
-	sessions := keep(t, other, session.WithTTL(time.Second))
-	g := coord.NewGroup(keep(t, client), "workers")
-	keeping, stop := context.WithCancelCause(ctx)
-	kept := make(chan error, 1)
-	go func() { kept <- coord.NewGroup(sessions, "workers").Keep(keeping, "a", "value") }()
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		ctx := limited(t)
+		other, link := cluster.Link(t)
+		sessions := keep(t, other, session.WithTTL(time.Second))
+		g := coord.NewGroup(keep(t, client), "workers")
+		keeping, stop := context.WithCancelCause(ctx)
+		kept := make(chan error, 1)
+		go func() { kept <- coord.NewGroup(sessions, "workers").Keep(keeping, "a", "value") }()
 
-	there := func(peers []coord.Peer) bool { return slices.Equal(shown(peers), []string{"a=value"}) }
-	gone := func(peers []coord.Peer) bool { return len(peers) == 0 }
-	await(ctx, t, g, there)
-	for range 2 { // the lease is revoked
-		s, err := sessions.Session(ctx)
-		require.NoError(t, err)
-		last := await(ctx, t, g, there)
-		_, err = client.Revoke(ctx, s.Lease())
+		there := func(peers []coord.Peer) bool { return slices.Equal(shown(peers), []string{"a=value"}) }
+		gone := func(peers []coord.Peer) bool { return len(peers) == 0 }
+		await(ctx, t, g, there)
+		for range 2 { // the lease is revoked
+			s, err := sessions.Session(ctx)
+			require.NoError(t, err)
+			last := await(ctx, t, g, there)
+			_, err = client.Revoke(ctx, s.Lease())
+			require.NoError(t, err)
+			await(ctx, t, g, func(peers []coord.Peer) bool { return there(peers) && peers[0].Token > last[0].Token })
+		}
+		last := await(ctx, t, g, there) // the key is removed
+		_, err := client.Delete(ctx, "etcdlock/workers!/members/", clientv3.WithPrefix())
 		require.NoError(t, err)
 		await(ctx, t, g, func(peers []coord.Peer) bool { return there(peers) && peers[0].Token > last[0].Token })
-	}
-	last := await(ctx, t, g, there) // the key is removed
-	_, err := client.Delete(ctx, "etcdlock/workers!/members/", clientv3.WithPrefix())
-	require.NoError(t, err)
-	await(ctx, t, g, func(peers []coord.Peer) bool { return there(peers) && peers[0].Token > last[0].Token })
-	link.Blackhole()
-	await(ctx, t, g, gone)
-	link.Heal()
-	await(ctx, t, g, there)
+		link.Blackhole()
+		await(ctx, t, g, gone)
+		link.Heal()
+		await(ctx, t, g, there)
 
-	enough := errors.New("enough")
-	stop(enough)
-	err = <-kept
-	require.ErrorIs(t, err, enough)
-	require.ErrorContains(t, err, `keep "workers"`)
-	await(ctx, t, g, gone) // if Keep was just joining, the key is removed in the background
-	require.NoError(t, sessions.Close(ctx))
-	requireEmpty(t, client)
+		enough := errors.New("enough")
+		stop(enough)
+		err = <-kept
+		require.ErrorIs(t, err, enough)
+		require.ErrorContains(t, err, `keep "workers"`)
+		await(ctx, t, g, gone) // if Keep was just joining, the key is removed in the background
+		require.NoError(t, sessions.Close(ctx))
+		requireEmpty(t, client)
+	})
 }
 
 func TestObserveYieldsEveryChangeOrTheLatest(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	g := coord.NewGroup(keep(t, client), "workers")
@@ -263,6 +286,7 @@ func TestObserveYieldsEveryChangeOrTheLatest(t *testing.T) {
 }
 
 func TestObserveEndsWithItsContextAndWithTheClient(t *testing.T) {
+	t.Parallel()
 	cluster, _ := start(t)
 	client, err := cluster.NewClient()
 	require.NoError(t, err)
@@ -284,6 +308,7 @@ func TestObserveEndsWithItsContextAndWithTheClient(t *testing.T) {
 }
 
 func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
 	cluster, client := start(t)
 	ctx, sessions := limited(t), keep(t, client)
 	work := func(context.Context, *etcdlock.Hold, int) error { return nil }
@@ -298,8 +323,9 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	} {
 		g := coord.NewGroup(sessions, bad.name, coord.WithNamespace(bad.namespace))
 		_, err := g.Join(ctx, bad.id, "")
-		s := coord.NewShards(sessions, bad.name, 4, coord.WithNamespace(bad.namespace))
-		for _, err := range []error{err, g.Keep(ctx, bad.id, ""), s.Run(ctx, bad.id, work)} {
+		namespace := coord.WithNamespace(bad.namespace)
+		s, l := coord.NewShards(sessions, bad.name, 4, namespace), coord.NewLatch(sessions, bad.name, 1, namespace)
+		for _, err := range []error{err, g.Keep(ctx, bad.id, ""), s.Run(ctx, bad.id, work), l.Arrive(ctx, bad.id)} {
 			require.ErrorIs(t, err, etcdlock.ErrInvalidName, "%.20q", bad)
 			wrapped := (*etcdlock.Error)(nil)
 			require.ErrorAs(t, err, &wrapped)
@@ -311,6 +337,17 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 			require.ErrorIs(t, err, etcdlock.ErrInvalidName)
 			_, err = s.Owners(ctx)
 			require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+			o := coord.NewOnce(sessions, bad.name, namespace)
+			_, err = o.Do(ctx, func(context.Context, *etcdlock.Hold) (coord.Outcome, error) { return coord.Outcome{}, nil })
+			require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+			_, _, err = o.Done(ctx)
+			require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+			_, err = coord.NewBarrier(sessions, bad.name, 2, namespace).Await(ctx)
+			require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+			_, err = l.Arrived(ctx)
+			for _, err := range []error{o.Reset(ctx), l.Wait(ctx), err, l.Reset(ctx)} {
+				require.ErrorIs(t, err, etcdlock.ErrInvalidName)
+			}
 			for _, err = range g.Observe(ctx) {
 				require.ErrorIs(t, err, etcdlock.ErrInvalidName)
 			}
@@ -331,6 +368,7 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 }
 
 func TestMistakesPanicWithWords(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	sessions := keep(t, client)
 	var none *session.Keeper
@@ -344,19 +382,32 @@ func TestMistakesPanicWithWords(t *testing.T) {
 		"the number of shards, 0,":       func() { coord.NewShards(sessions, "x", 0) },
 		"the number of shards, -1,":      func() { coord.NewShards(sessions, "x", -1) },
 		"the number of shards, 10001,":   func() { coord.NewShards(sessions, "x", 10001) },
+		"the number of arrivals, 0,":     func() { coord.NewLatch(sessions, "x", 0) },
+		"the number of arrivals, -1,":    func() { coord.NewLatch(sessions, "x", -1) },
+		"the number of arrivals, 10001,": func() { coord.NewLatch(sessions, "x", 10001) },
+		"the number of parties, 0,":      func() { coord.NewBarrier(sessions, "x", 0) },
+		"the number of parties, -1,":     func() { coord.NewBarrier(sessions, "x", -1) },
+		"the number of parties, 10001,":  func() { coord.NewBarrier(sessions, "x", 10001) },
+		"an expiry that is not positive": func() { coord.WithExpiry(0) },
+		"WithExpiry is not for a Latch":  func() { coord.NewLatch(sessions, "x", 1, coord.WithExpiry(time.Second)) },
+		"a Once needs a session source":  func() { coord.NewOnce(nil, "x") },
+		"Do needs a function":            func() { _, _ = coord.NewOnce(sessions, "x").Do(context.Background(), nil) },
 		"the weight 0 ":                  func() { coord.WithWeight(0) },
+		"the weight -1 ":                 func() { coord.WithWeight(-1) },
+		"the weight 1001 ":               func() { coord.WithWeight(1001) },
 		"WithWeight is not for a Group":  func() { coord.NewGroup(sessions, "x", coord.WithWeight(2)) },
 		"a negative settle time":         func() { coord.WithSettle(-1) },
 		"Run needs a function":           func() { _ = coord.NewShards(sessions, "x", 1).Run(context.Background(), "a", nil) },
 	} {
-		func() {
+		t.Run(text, func(t *testing.T) {
 			defer func() { require.Contains(t, fmt.Sprint(recover()), text) }()
 			mistake()
-		}()
+		})
 	}
 }
 
 func TestDeniedPermissionNamesTheKeys(t *testing.T) {
+	t.Parallel()
 	cluster := embedtest.Start(t, embedtest.WithAuth("root",
 		embedtest.User{Name: "alice", Password: "secret"},
 		embedtest.User{Name: "bob", Password: "secret", Grants: []embedtest.Grant{embedtest.ReadWrite("etcdlock/x!/")}}))

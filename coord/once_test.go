@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/coord"
+	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
@@ -27,6 +28,7 @@ func outcome(calls *atomic.Int64, value string) func(context.Context, *etcdlock.
 }
 
 func TestWhatIsDoneOnceIsNotDoneAgain(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	o := coord.NewOnce(keep(t, client), "migrate")
@@ -64,6 +66,7 @@ func TestWhatIsDoneOnceIsNotDoneAgain(t *testing.T) {
 
 // All wait while the first one works. None of them works, and none waits for the turn of those before it.
 func TestWaitersReturnWithTheValueOfTheFirst(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	const waiters = 50
@@ -94,25 +97,28 @@ func TestWaitersReturnWithTheValueOfTheFirst(t *testing.T) {
 }
 
 func TestAMarkWithAnExpiryGoesByItself(t *testing.T) {
-	_, client := start(t)
-	ctx := limited(t)
-	o := coord.NewOnce(keep(t, client), "value", coord.WithExpiry(1500*time.Millisecond))
-	var calls atomic.Int64
-	for range 2 {
+	t.Parallel()
+	inVirtualTime(t, func(t *testing.T, _ *embedtest.Cluster, client *clientv3.Client) {
+		ctx := limited(t)
+		o := coord.NewOnce(keep(t, client), "value", coord.WithExpiry(1500*time.Millisecond))
+		var calls atomic.Int64
+		for range 2 {
+			_, err := o.Do(ctx, outcome(&calls, "x"))
+			require.NoError(t, err)
+		}
+		require.Equal(t, int64(1), calls.Load())
+		require.Eventually(t, func() bool {
+			_, done, err := o.Done(ctx)
+			return err == nil && !done
+		}, patience, 50*time.Millisecond)
 		_, err := o.Do(ctx, outcome(&calls, "x"))
 		require.NoError(t, err)
-	}
-	require.Equal(t, int64(1), calls.Load())
-	require.Eventually(t, func() bool {
-		_, done, err := o.Done(ctx)
-		return err == nil && !done
-	}, patience, 50*time.Millisecond)
-	_, err := o.Do(ctx, outcome(&calls, "x"))
-	require.NoError(t, err)
-	require.Equal(t, int64(2), calls.Load())
+		require.Equal(t, int64(2), calls.Load())
+	})
 }
 
 func TestAFailureOfTheFunctionIsTriedByTheNext(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	o := coord.NewOnce(keep(t, client), "x")
@@ -140,38 +146,62 @@ func TestAFailureOfTheFunctionIsTriedByTheNext(t *testing.T) {
 
 // The holder is cut off while it works. It may have done it, but it has not said so.
 func TestALossBeforeTheMarkLeavesTheWorkToTheNext(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		ctx := limited(t)
+		cut, link := cluster.Link(t)
+		lost := keep(t, cut, session.WithTTL(2*time.Second))
+		var lateCalls atomic.Int64
+		var running sync.WaitGroup
+		defer running.Wait()
+		working := make(chan struct{})
+		running.Go(func() {
+			defer link.Heal()
+			_, err := coord.NewOnce(lost, "x").Do(ctx, func(ctx context.Context, h *etcdlock.Hold) (coord.Outcome, error) {
+				close(working)
+				link.Blackhole()
+				<-ctx.Done()
+				return outcome(&lateCalls, "late")(ctx, h)
+			})
+			require.ErrorIs(t, err, etcdlock.ErrLost)
+		})
+		<-working
+		var calls atomic.Int64
+		value, err := coord.NewOnce(keep(t, client), "x").Do(ctx, outcome(&calls, "in time"))
+		require.NoError(t, err)
+		require.Equal(t, "in time", value)
+		running.Wait()
+		answer, err := client.Get(ctx, "written")
+		require.NoError(t, err)
+		require.Equal(t, "in time", string(answer.Kvs[0].Value))
+		require.Equal(t, int64(1), answer.Kvs[0].Version)
+	})
+}
+
+// The mark is made, and the lock is lost before it is released. The work is done all the same.
+func TestALossAfterTheMarkIsNoError(t *testing.T) {
+	t.Parallel()
 	cluster, client := start(t)
 	ctx := limited(t)
-	cut, link := cluster.Link(t)
-	lost := keep(t, cut, session.WithTTL(2*time.Second))
-	var lateCalls atomic.Int64
-	var running sync.WaitGroup
-	defer running.Wait()
-	working := make(chan struct{})
-	running.Go(func() {
-		defer link.Heal()
-		_, err := coord.NewOnce(lost, "x").Do(ctx, func(ctx context.Context, h *etcdlock.Hold) (coord.Outcome, error) {
-			close(working)
-			link.Blackhole()
-			<-ctx.Done()
-			return outcome(&lateCalls, "late")(ctx, h)
+	var losing sync.WaitGroup
+	value, err := coord.NewOnce(keep(t, client), "x").Do(ctx, func(context.Context, *etcdlock.Hold) (coord.Outcome, error) {
+		release := cluster.Hold("Txn", embedtest.Once(), thatTouch("etcdlock/x!/once/lock/"))
+		losing.Go(func() {
+			defer release.Heal()
+			require.NoError(t, release.Wait(limited(t)))
+			_, err := client.Delete(limited(t), "etcdlock/x!/once/lock/", clientv3.WithPrefix())
+			require.NoError(t, err)
 		})
-		require.ErrorIs(t, err, etcdlock.ErrLost)
+		return coord.Outcome{Value: "done"}, nil
 	})
-	<-working
-	var calls atomic.Int64
-	value, err := coord.NewOnce(keep(t, client), "x").Do(ctx, outcome(&calls, "in time"))
+	losing.Wait()
 	require.NoError(t, err)
-	require.Equal(t, "in time", value)
-	running.Wait()
-	answer, err := client.Get(ctx, "written")
-	require.NoError(t, err)
-	require.Equal(t, "in time", string(answer.Kvs[0].Value))
-	require.Equal(t, int64(1), answer.Kvs[0].Version)
+	require.Equal(t, "done", value)
 }
 
 // The answers to transactions are lost now and then. A second attempt finds the mark of the first.
 func TestALostAnswerMakesNoSecondMark(t *testing.T) {
+	t.Parallel()
 	cluster, client := start(t)
 	ctx := limited(t)
 	for i := range 3 {
@@ -192,6 +222,7 @@ func TestALostAnswerMakesNoSecondMark(t *testing.T) {
 }
 
 func TestAKeyThatIsNoMarkIsAnError(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx := limited(t)
 	_, err := client.Put(ctx, "etcdlock/x!/once/done", "yes")

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/coord"
+	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
@@ -85,6 +86,7 @@ func awaitShares(t testing.TB, client *clientv3.Client, n int, want map[string]i
 }
 
 func TestShardsAreSharedEvenlyAndHandedOn(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	a := run(t, client, shardsOf(16), "a", obey)
 	awaitShares(t, client, 16, map[string]int{"a": 16})
@@ -102,6 +104,7 @@ func TestShardsAreSharedEvenlyAndHandedOn(t *testing.T) {
 }
 
 func TestShardsGoByWeight(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	run(t, client, shardsOf(16, coord.WithWeight(3)), "heavy", obey)
 	run(t, client, shardsOf(16), "light", obey)
@@ -110,33 +113,35 @@ func TestShardsGoByWeight(t *testing.T) {
 
 func TestMemberThatComesAndGoesWithinTheSettleTimeMovesNothing(t *testing.T) {
 	t.Parallel()
-	_, client := start(t)
-	slow := shardsOf(4, coord.WithSettle(2*time.Second))
-	var told atomic.Int32
-	run(t, client, slow, "a", func(ctx context.Context, _ *etcdlock.Hold, _ int) error {
-		<-ctx.Done()
-		if errors.Is(context.Cause(ctx), coord.ErrReassigned) {
-			told.Add(1)
-		}
-		return nil
+	inVirtualTime(t, func(t *testing.T, _ *embedtest.Cluster, client *clientv3.Client) {
+		slow := shardsOf(4, coord.WithSettle(2*time.Second))
+		var told atomic.Int32
+		run(t, client, slow, "a", func(ctx context.Context, _ *etcdlock.Hold, _ int) error {
+			<-ctx.Done()
+			if errors.Is(context.Cause(ctx), coord.ErrReassigned) {
+				told.Add(1)
+			}
+			return nil
+		})
+		awaitShares(t, client, 4, map[string]int{"a": 4})
+		b := run(t, client, slow, "b", func(context.Context, *etcdlock.Hold, int) error {
+			t.Error("b has a shard")
+			return nil
+		})
+		require.Eventually(t, func() bool {
+			answer, err := client.Get(limited(t), "etcdlock/x!/shards/members/b/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			return err == nil && answer.Count == 1
+		}, patience, time.Millisecond)
+		<-time.After(300 * time.Millisecond) // it stays for a while
+		require.ErrorIs(t, b.end(), errStop)
+		run(t, client, slow, "c", obey)
+		awaitShares(t, client, 4, map[string]int{"a": 2, "c": 2})
+		require.EqualValues(t, 2, told.Load())
 	})
-	awaitShares(t, client, 4, map[string]int{"a": 4})
-	b := run(t, client, slow, "b", func(context.Context, *etcdlock.Hold, int) error {
-		t.Error("b has a shard")
-		return nil
-	})
-	require.Eventually(t, func() bool {
-		answer, err := client.Get(limited(t), "etcdlock/x!/shards/members/b/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-		return err == nil && answer.Count == 1
-	}, patience, time.Millisecond)
-	<-time.After(300 * time.Millisecond) // it stays for a while
-	require.ErrorIs(t, b.end(), errStop)
-	run(t, client, slow, "c", obey)
-	awaitShares(t, client, 4, map[string]int{"a": 2, "c": 2})
-	require.EqualValues(t, 2, told.Load())
 }
 
 func TestFewerShardsThanMembers(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	a := run(t, client, shardsOf(1), "a", obey)
 	awaitShares(t, client, 1, map[string]int{"a": 1})
@@ -147,6 +152,7 @@ func TestFewerShardsThanMembers(t *testing.T) {
 
 // The next owner waits until the work of the one before has returned, which is told why to stop.
 func TestShardIsReleasedWhenItsWorkHasReturned(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	stopping, release := make(chan int), make(chan struct{})
 	var began sync.Map // tokens by shard
@@ -180,6 +186,7 @@ func TestShardIsReleasedWhenItsWorkHasReturned(t *testing.T) {
 }
 
 func TestErrorOfAWorkEndsRun(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	broken := errors.New("broken")
 	var stopped sync.Map
@@ -201,6 +208,7 @@ func TestErrorOfAWorkEndsRun(t *testing.T) {
 
 // What a work reports while it stops is not lost.
 func TestErrorOfAWorkThatStopsIsReported(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	broken := errors.New("broken")
 	began := make(chan struct{})
@@ -216,6 +224,7 @@ func TestErrorOfAWorkThatStopsIsReported(t *testing.T) {
 }
 
 func TestWorkThatReturnsIsCalledAgainUnderTheSameHold(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	tokens := make(chan etcdlock.Token)
 	run(t, client, shardsOf(1), "a", func(ctx context.Context, h *etcdlock.Hold, _ int) error {
@@ -232,6 +241,7 @@ func TestWorkThatReturnsIsCalledAgainUnderTheSameHold(t *testing.T) {
 type valueKey struct{}
 
 func TestWorkHasTheValuesOfTheContextOfRun(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	ctx, stop := context.WithCancelCause(context.WithValue(limited(t), valueKey{}, "value"))
 	err := shardsOf(1)(keep(t, client)).Run(ctx, "a", func(ctx context.Context, h *etcdlock.Hold, _ int) error {
@@ -247,6 +257,7 @@ func TestWorkHasTheValuesOfTheContextOfRun(t *testing.T) {
 }
 
 func TestPanicOfAWorkIsThatOfRun(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	sessions := keep(t, client)
 	broken := errors.New("broken")
@@ -295,62 +306,65 @@ func TestAnotherNumberOfShardsIsRefused(t *testing.T) {
 
 func TestSameIDIsRefused(t *testing.T) {
 	t.Parallel()
-	_, client := start(t)
-	run(t, client, shardsOf(2), "a", obey)
-	awaitShares(t, client, 2, map[string]int{"a": 2})
-	second := run(t, client, shardsOf(2), "a", func(context.Context, *etcdlock.Hold, int) error {
-		t.Error("the second works")
-		return nil
+	inVirtualTime(t, func(t *testing.T, _ *embedtest.Cluster, client *clientv3.Client) {
+		run(t, client, shardsOf(2), "a", obey)
+		awaitShares(t, client, 2, map[string]int{"a": 2})
+		second := run(t, client, shardsOf(2), "a", func(context.Context, *etcdlock.Hold, int) error {
+			t.Error("the second works")
+			return nil
+		})
+		<-second.over
+		require.ErrorIs(t, second.err, coord.ErrIDTaken)
 	})
-	<-second.over
-	require.ErrorIs(t, second.err, coord.ErrIDTaken)
 }
 
 func TestLossOfASessionEndsWorksAndNotRun(t *testing.T) {
 	t.Parallel()
-	_, client := start(t)
-	begun, causes := make(chan struct{}, 8), make(chan error, 8)
-	r := run(t, client, shardsOf(2), "a", func(ctx context.Context, h *etcdlock.Hold, _ int) error {
-		begun <- struct{}{}
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		_, err := h.Txn(ctx).Commit()
-		return err
-	})
-	for range 2 {
+	inVirtualTime(t, func(t *testing.T, _ *embedtest.Cluster, client *clientv3.Client) {
+		begun, causes := make(chan struct{}, 8), make(chan error, 8)
+		r := run(t, client, shardsOf(2), "a", func(ctx context.Context, h *etcdlock.Hold, _ int) error {
+			begun <- struct{}{}
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			_, err := h.Txn(ctx).Commit()
+			return err
+		})
+		for range 2 {
+			awaitShares(t, client, 2, map[string]int{"a": 2})
+			<-begun // a shard is taken before its work begins
+			<-begun
+			s, err := r.sessions.Session(limited(t))
+			require.NoError(t, err)
+			_, err = client.Revoke(limited(t), s.Lease())
+			require.NoError(t, err)
+			_ = s.Renew(limited(t))
+			require.ErrorIs(t, <-causes, etcdlock.ErrLost)
+			require.ErrorIs(t, <-causes, etcdlock.ErrLost)
+		}
 		awaitShares(t, client, 2, map[string]int{"a": 2})
-		<-begun // a shard is taken before its work begins
-		<-begun
-		s, err := r.sessions.Session(limited(t))
-		require.NoError(t, err)
-		_, err = client.Revoke(limited(t), s.Lease())
-		require.NoError(t, err)
-		_ = s.Renew(limited(t))
-		require.ErrorIs(t, <-causes, etcdlock.ErrLost)
-		require.ErrorIs(t, <-causes, etcdlock.ErrLost)
-	}
-	awaitShares(t, client, 2, map[string]int{"a": 2})
-	require.ErrorIs(t, r.end(), errStop)
+		require.ErrorIs(t, r.end(), errStop)
+	})
 }
 
 // An operator may take a shard from its owner, or the membership.
 func TestShardOrMembershipThatIsRemovedByHandComesBack(t *testing.T) {
 	t.Parallel()
-	_, client := start(t)
-	r := run(t, client, shardsOf(2), "a", obey)
-	awaitShares(t, client, 2, map[string]int{"a": 2})
-	for _, prefix := range []string{"etcdlock/x!/shards/1/", "etcdlock/x!/shards/members/"} {
-		before, err := client.Get(limited(t), prefix, clientv3.WithPrefix())
-		require.NoError(t, err)
-		_, err = client.Delete(limited(t), prefix, clientv3.WithPrefix())
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
-			after, err := client.Get(limited(t), prefix, clientv3.WithPrefix())
-			return err == nil && len(after.Kvs) == 1 && after.Kvs[0].CreateRevision > before.Kvs[0].CreateRevision
-		}, patience, 10*time.Millisecond)
+	inVirtualTime(t, func(t *testing.T, _ *embedtest.Cluster, client *clientv3.Client) {
+		r := run(t, client, shardsOf(2), "a", obey)
 		awaitShares(t, client, 2, map[string]int{"a": 2})
-	}
-	require.ErrorIs(t, r.end(), errStop)
+		for _, prefix := range []string{"etcdlock/x!/shards/1/", "etcdlock/x!/shards/members/"} {
+			before, err := client.Get(limited(t), prefix, clientv3.WithPrefix())
+			require.NoError(t, err)
+			_, err = client.Delete(limited(t), prefix, clientv3.WithPrefix())
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				after, err := client.Get(limited(t), prefix, clientv3.WithPrefix())
+				return err == nil && len(after.Kvs) == 1 && after.Kvs[0].CreateRevision > before.Kvs[0].CreateRevision
+			}, patience, 10*time.Millisecond)
+			awaitShares(t, client, 2, map[string]int{"a": 2})
+		}
+		require.ErrorIs(t, r.end(), errStop)
+	})
 }
 
 func TestRunEndsWithItsSource(t *testing.T) {
@@ -372,6 +386,7 @@ func TestRunEndsWithItsSource(t *testing.T) {
 }
 
 func TestKeyHasAShard(t *testing.T) {
+	t.Parallel()
 	_, client := start(t)
 	s := shardsOf(64)(keep(t, client))
 	require.Equal(t, 64, s.Count())
