@@ -174,8 +174,11 @@ func (t *tenure) look(m *mirror) error {
 	return nil
 }
 
-// decide starts and stops workers.
+// decide starts and stops workers. If t's member is gone, that is a loss, which ends t.
 func (t *tenure) decide() {
+	if !slices.ContainsFunc(t.view.members, func(m candidate) bool { return m.id == t.id }) {
+		return
+	}
 	own, keep := t.view.decide(t.id)
 	for shard, stop := range t.workers {
 		if !own[shard] && !keep[shard] {

@@ -346,6 +346,28 @@ func TestLossOfASessionEndsWorksAndNotRun(t *testing.T) {
 	})
 }
 
+// The member sees its membership gone before its session has learned of the loss.
+func TestLossThatMembersSeeFirstIsNoReassignment(t *testing.T) {
+	t.Parallel()
+	_, client := start(t)
+	begun, causes := make(chan struct{}), make(chan error, 1)
+	r := run(t, client, shardsOf(1, coord.WithSettle(0)), "a", func(ctx context.Context, h *etcdlock.Hold, _ int) error {
+		select {
+		case begun <- struct{}{}:
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	<-begun // less than a second ago, so that its key is not watched yet
+	_, err := client.Delete(limited(t), "etcdlock/x!/shards/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.ErrorIs(t, <-causes, etcdlock.ErrLost)
+	<-begun
+	require.ErrorIs(t, r.end(), errStop)
+}
+
 // An operator may take a shard from its owner, or the membership.
 func TestShardOrMembershipThatIsRemovedByHandComesBack(t *testing.T) {
 	t.Parallel()
