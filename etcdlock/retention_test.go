@@ -15,12 +15,17 @@ import (
 // kept is without a time after which it would be given back.
 var kept = etcdlock.WithRetention(noBound)
 
-// keep locks and unlocks the mutex, which keeps it.
+// aRoundTrip is what a request takes outside of virtual time. An ownership that is used without such a pause is trusted
+// without a question. When it is over, whatever was under way has ended.
+func aRoundTrip() { time.Sleep(time.Millisecond) }
+
+// keep locks and unlocks the mutex, which keeps it, and listens for others by then.
 func (l *local) keep(t *testing.T) *etcdlock.Hold {
 	t.Helper()
 	h := lock(t, l.m)
 	unlock(t, h)
 	require.True(t, etcdlock.OwnsLocally(l.m))
+	aRoundTrip()
 	return h
 }
 
@@ -68,6 +73,7 @@ func TestALockThatIsKeptIsGivenUpWhenItIsWanted(t *testing.T) {
 			h := lock(t, l.m)
 			remote := queued(t, l.client, l.other, 1)
 			requireWaiting(t, remote)
+			aRoundTrip()
 			unlock(t, h)
 			require.False(t, etcdlock.OwnsLocally(l.m), "it was given back at once")
 			unlock(t, granted(t, remote))
@@ -87,7 +93,7 @@ func TestALockThatIsKeptAndLostIsTakenAnew(t *testing.T) {
 		require.Eventually(t, func() bool {
 			again := lock(t, l.m)
 			remove(t, l.client, again.Key())
-			time.Sleep(time.Millisecond) // as long as that takes outside
+			aRoundTrip()
 			require.ErrorIs(t, again.Unlock(within(t)), etcdlock.ErrLost)
 			return again.Key() == h.Key()
 		}, patience, waitABit, "the name is free again")
@@ -145,8 +151,7 @@ func TestALocalLineGoesOnWithTheKeepersNextSession(t *testing.T) {
 	}, handedOn, kept)
 }
 
-// gone removes the ticket of a hold by one of two ways, with which its holder may lock again. Then it takes as much
-// time as that takes outside: an ownership that is used without a pause is trusted without a question.
+// gone removes the ticket of a hold by one of two ways, with which its holder may lock again.
 func (l *local) gone(t *testing.T, byKey bool, h *etcdlock.Hold) {
 	t.Helper()
 	if byKey {
@@ -154,7 +159,7 @@ func (l *local) gone(t *testing.T, byKey bool, h *etcdlock.Hold) {
 	} else {
 		revoke(t, l.client, current(t, l.keeper))
 	}
-	time.Sleep(time.Millisecond)
+	aRoundTrip()
 }
 
 // eachRemoval runs test with a mutex that has the options, and with what removes the ticket of a hold of it.
@@ -289,7 +294,6 @@ func TestAKeptLockIsNotTakenAgainBeforeAnotherProcessThatWaits(t *testing.T) {
 func TestALockThatIsKeptAndLostWhileItIsAskedForPassesItsTurnOnce(t *testing.T) {
 	withLocal(t, func(t *testing.T, l *local) {
 		h := l.keep(t)
-		time.Sleep(waitABit) // a pause, after which the ticket is asked for
 		question := l.cluster.Hold("Txn", embedtest.Once())
 		first := locking(within(t), l.m)
 		require.NoError(t, question.Wait(within(t)))
@@ -311,7 +315,6 @@ func TestALockThatIsKeptAndLostWhileItIsAskedForPassesItsTurnOnce(t *testing.T) 
 func TestTryLockTakesAKeptLockAnewIfEtcdDoesNotSayThatItIsThere(t *testing.T) {
 	withLocal(t, func(t *testing.T, l *local) {
 		h := l.keep(t)
-		time.Sleep(waitABit) // a pause, after which the ticket is asked for
 		question := l.cluster.Hold("Txn", embedtest.Once())
 		again := tryLock(t, l.m)
 		require.Greater(t, again.Token(), h.Token())
