@@ -2,15 +2,10 @@ package locks_test
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
 	"go/ast"
-	"go/format"
 	"go/parser"
 	"go/token"
-	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/internal/samples"
 )
 
 // documents are the Markdown files whose samples are compiled and whose names are checked.
@@ -73,117 +70,19 @@ func NewService(*clientv3.Client, ...session.Option) *Service { panic("a sample 
 func (*Service) Stopped() <-chan struct{} { panic("a sample is not run") }
 `
 
-type sample struct {
-	document string
-	line     int // of the first line of code
-	code     string
-}
-
-// samples returns the blocks of a document that are marked as Go.
-func samples(document, text string) (found []sample) {
-	var in *sample
-	for i, line := range strings.Split(text, "\n") {
-		switch {
-		case in == nil && strings.TrimSpace(line) == "```go":
-			in = &sample{document: document, line: i + 2}
-		case in != nil && strings.TrimSpace(line) == "```":
-			found = append(found, *in)
-			in = nil
-		case in != nil:
-			in.code += line + "\n"
-		}
-	}
-	return found
-}
-
-// source makes a file of the code: declarations stay as they are, statements get a function around them.
-func (s sample) source() (string, error) {
-	at := fmt.Sprintf("//line %s:%d\n", s.document, s.line)
-	code := at + s.code
-	if _, err := parser.ParseFile(token.NewFileSet(), "", "package sample\n"+code, 0); err != nil {
-		code = "func _() {\n" + at + s.code + "}\n"
-	}
-	return withImports(code)
-}
-
-// withImports adds a package clause and the imports that the code needs.
-func withImports(code string) (string, error) {
-	file, err := parser.ParseFile(token.NewFileSet(), "", "package sample\n"+code, 0)
-	if err != nil {
-		return "", err
-	}
-	needed := map[string]bool{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if selector, ok := n.(*ast.SelectorExpr); ok {
-			if name, ok := selector.X.(*ast.Ident); ok && sampleImports[name.Name] != "" {
-				needed[name.Name] = true
-			}
-		}
-		return true
-	})
-	var out strings.Builder
-	out.WriteString("package sample\n")
-	for _, name := range slices.Sorted(maps.Keys(needed)) {
-		fmt.Fprintf(&out, "import %s %q\n", name, sampleImports[name])
-	}
-	out.WriteString(code)
-	return out.String(), nil
-}
-
-// compile builds each sample as a package of the module. The packages exist only for the go command.
-func compile(t *testing.T, all []sample) (output string, err error) {
-	t.Helper()
-	temporary := t.TempDir()
-	root, err := filepath.Abs(".")
-	require.NoError(t, err)
-	prelude, err := withImports(samplePrelude)
-	require.NoError(t, err)
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	args := []string{"build", "-overlay", filepath.Join(temporary, "overlay.json")}
-	for i, s := range all {
-		code, err := s.source()
-		require.NoError(t, err, "%s:%d", s.document, s.line)
-		dir := filepath.Join("docs", fmt.Sprint("sample", i))
-		args = append(args, "./"+filepath.ToSlash(dir))
-		for name, content := range map[string]string{"sample.go": code, "prelude.go": prelude} {
-			file := filepath.Join(temporary, fmt.Sprint(i, name))
-			require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
-			overlay.Replace[filepath.Join(root, dir, name)] = file
-		}
-	}
-	text, err := json.Marshal(overlay)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(temporary, "overlay.json"), text, 0o600))
-	out, err := exec.Command("go", args...).CombinedOutput()
-	return string(out), err
-}
-
 func TestSamplesInDocumentsCompile(t *testing.T) {
-	var all []sample
-	for _, document := range documents(t) {
-		text, err := os.ReadFile(document)
-		require.NoError(t, err)
-		all = append(all, samples(document, string(text))...)
-	}
-	require.NotEmpty(t, all)
-	for _, s := range all {
-		formatted, err := format.Source([]byte(s.code))
-		require.NoError(t, err, "%s:%d", s.document, s.line)
-		require.Equal(t, string(formatted), s.code, "%s:%d is not formatted as gofmt does it", s.document, s.line)
-	}
-	output, err := compile(t, all)
-	require.NoError(t, err, output)
+	samples.Scope{Imports: sampleImports, Prelude: samplePrelude}.Check(t, documents(t)...)
 }
 
 // The check itself has to notice mistakes, and to say where they are.
 func TestSampleThatDoesNotCompileIsReported(t *testing.T) {
-	all := samples("x.md", "text\n\n```go\nh, err := orders.Lock(ctx)\nh.Unlok(ctx)\n```\n\n```sh\nnot Go\n```\n")
+	all := samples.In("x.md", "text\n\n```go\nh, err := orders.Lock(ctx)\nh.Unlok(ctx)\nreturn 1\n```\n\n```sh\nnot Go\n```\n")
 	require.Len(t, all, 1)
-	output, err := compile(t, all)
+	output, err := samples.Scope{Imports: sampleImports, Prelude: samplePrelude}.Compile(t.TempDir(), all)
 	require.Error(t, err)
-	require.Contains(t, output, "x.md:4")
 	require.Contains(t, output, "x.md:5")
 	require.Contains(t, output, "Unlok")
+	require.Contains(t, output, "x.md:6")
 }
 
 // source is what the module's core declares, by all the names under which a document may speak of it:
