@@ -53,5 +53,5 @@ func (s *source) close(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	_ = s.keeper.Close(ctx)
-	_ = s.Client.Close()
+	closeClient(s.Client)
 }
