@@ -64,10 +64,10 @@ func TestWhatIsDoneOnceIsNotDoneAgain(t *testing.T) {
 	requireEmpty(t, client)
 }
 
-// All wait while the first one works. None of them works, and none waits for the turn of those before it.
+// All wait while the first one works. None of them works, and none waits for the turn of those before it, of which one is silent.
 func TestWaitersReturnWithTheValueOfTheFirst(t *testing.T) {
 	t.Parallel()
-	_, client := start(t)
+	cluster, client := start(t)
 	ctx := limited(t)
 	const waiters = 50
 	lines, workers := keep(t, client), keep(t, client)
@@ -83,15 +83,28 @@ func TestWaitersReturnWithTheValueOfTheFirst(t *testing.T) {
 	})
 	<-working
 	var calls atomic.Int64
+	silent, link := cluster.Link(t)
+	silence, end := context.WithCancel(ctx)
+	defer end()
+	running.Go(func() {
+		_, err := coord.NewOnce(keep(t, silent, session.WithTTL(10*patience)), "value").Do(silence, outcome(&calls, "another"))
+		require.ErrorIs(t, err, context.Canceled)
+	})
+	requireWaiting(t, client, "etcdlock/value!/once/lock/", 2)
+	link.Blackhole()
+	var waiting sync.WaitGroup
 	for range waiters {
-		running.Go(func() {
+		waiting.Go(func() {
 			value, err := coord.NewOnce(lines, "value").Do(ctx, outcome(&calls, "another"))
 			require.NoError(t, err)
 			require.Equal(t, "calculated", value)
 		})
 	}
-	requireWaiting(t, client, "etcdlock/value!/once/lock/", waiters+1)
+	requireWaiting(t, client, "etcdlock/value!/once/lock/", waiters+2)
 	close(finish)
+	waiting.Wait()
+	end()
+	link.Heal()
 	running.Wait()
 	require.Zero(t, calls.Load())
 }
