@@ -279,7 +279,7 @@ func TestWatchesThatHaveEndedWhileTheyWereKeptAreInNobodysWay(t *testing.T) {
 func TestAWatchThatFallsSilentWhileItIsKeptIsNotTrustedForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := embedtest.Start(t, embedtest.WithVirtualTime())
-		theirs, mine := virtual(t, c), virtual(t, c)
+		theirs, mine := queueAt(virtual(t, c.Client(t)), "q"), queueAt(virtual(t, c.Client(t)), "q")
 		for _, silent := range []bool{false, true} {
 			holder := hold(t, theirs, fairqueue.Exclusive)
 			ticket := join(t, mine, fairqueue.Exclusive)
@@ -335,9 +335,8 @@ func TestTheEndOfTheSessionEndsAWaitOnAStreamThatIsStuck(t *testing.T) {
 	link.Heal()
 }
 
-// virtual returns the queue with a session that never ends by itself, in virtual time.
-func virtual(t *testing.T, c *embedtest.Cluster) *fairqueue.Queue {
+// virtual returns a session that never ends by itself, in virtual time.
+func virtual(t *testing.T, client *clientv3.Client) *session.Session {
 	start := time.Now()
-	s := open(t, c.Client(t), session.WithClock(func() time.Duration { return time.Since(start) }))
-	return queueAt(s, "q")
+	return open(t, client, session.WithClock(func() time.Duration { return time.Since(start) }))
 }

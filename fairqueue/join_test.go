@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -148,24 +149,27 @@ func TestATicketThatComesLateIsNotCreated(t *testing.T) {
 
 // A try that loses after its caller has left has been answered, so it costs no epoch.
 func TestATryThatIsRefusedLateLeavesNoDoubt(t *testing.T) {
-	c, client := begin(t)
-	s := open(t, client)
-	busy := c.Hold("Txn", embedtest.Times(coalesce.AloneLimit))
-	defer busy.Heal()
-	for i := range coalesce.AloneLimit { // with others in flight, a request does not end with its caller
-		go func() {
-			_, _, _ = s.Link().Commit(t.Context(), link.Transaction{Then: []clientv3.Op{clientv3.OpPut(fmt.Sprint("busy", i), "")}})
-		}()
-	}
-	eventually(t, "others are in flight", func() bool { return busy.Bites() == coalesce.AloneLimit })
-	held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
-	defer held.Heal()
-	givesUp(t, held, func(ctx context.Context) error { return ways["try"].join(ctx, queueAt(s, "q")) })
-	hold(t, newQueue(t, client), fairqueue.Exclusive)
-	held.Heal()
-	busy.Heal()
-	requireNameFree(t, s, fairqueue.Exclusive)
-	require.Zero(t, revisionOf(t, client, fmt.Sprintf("!/epoch/%x", s.Lease())))
+	synctest.Test(t, func(t *testing.T) { // a request counts as in flight for a short time only
+		c := embedtest.Start(t, embedtest.WithVirtualTime())
+		client, s := c.Client(t), virtual(t, c.Client(t))
+		busy := c.Hold("Txn", embedtest.Times(coalesce.AloneLimit))
+		defer busy.Heal()
+		for i := range coalesce.AloneLimit { // with others in flight, a request does not end with its caller
+			background(t, func() error {
+				_, _, err := s.Link().Commit(t.Context(), link.Transaction{Then: []clientv3.Op{clientv3.OpPut(fmt.Sprint("busy", i), "")}})
+				return err
+			})
+		}
+		eventually(t, "others are in flight", func() bool { return busy.Bites() == coalesce.AloneLimit })
+		held := c.Hold("Txn", embedtest.Once(), embedtest.When(creating))
+		defer held.Heal()
+		givesUp(t, held, func(ctx context.Context) error { return ways["try"].join(ctx, queueAt(s, "q")) })
+		hold(t, queueAt(virtual(t, client), "q"), fairqueue.Exclusive)
+		held.Heal()
+		busy.Heal()
+		requireNameFree(t, s, fairqueue.Exclusive)
+		require.Zero(t, revisionOf(t, client, fmt.Sprintf("!/epoch/%x", s.Lease())))
+	})
 }
 
 // A later attempt succeeds. The request of the first one arrives when the ticket has been left or given up.
