@@ -268,6 +268,20 @@ func TestARefusalIsOnlyForTheTransactionThatItIsMeantFor(t *testing.T) {
 	})
 }
 
+// It would get 64 requests in place of one.
+func TestAnEtcdThatIsBusyIsNotAskedByEachAtOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, f *line, s *session.Session) {
+		results, _ := togetherThen(t, f, s, func(context.Context, func() error) error {
+			f.Meet(answered)
+			return rpctypes.ErrTooManyRequests
+		}, removals(t, f, s, "a", 3)...)
+		requireAnswered(t, results, time.Second)
+		for _, r := range results {
+			require.Greater(t, r.took, 10*time.Millisecond, "without a pause")
+		}
+	})
+}
+
 // Etcd checks its space at the door, and once more when it has applied a transaction. On its own it may be
 // accepted, as what only deletes is.
 func TestWhatEtcdHadNoSpaceForMayHaveBeenDone(t *testing.T) {
