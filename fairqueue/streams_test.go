@@ -19,22 +19,23 @@ func TestTwoStreamsAreEnoughWhenAnEventIsSwallowed(t *testing.T) {
 	s, second := open(t, client), open(t, client)
 	holders := map[string]*fairqueue.Ticket{}
 	waiting := map[string]<-chan error{}
-	for name, q := range map[string]*fairqueue.Queue{
-		"a": fairqueue.New(s, "a", fairqueue.Options{Recheck: time.Second}),
-		"b": queueAt(s, "b"),
-		"c": queueAt(second, "c"),
-	} {
+	for name, q := range map[string]*fairqueue.Queue{"b": queueAt(s, "b"), "c": queueAt(second, "c")} {
 		holders[name] = hold(t, queueAt(others, name), fairqueue.Exclusive)
 		waiting[name] = standing(t, c, join(t, q, fairqueue.Exclusive))
 	}
 	following := follow(t, within(t, patience), queueAt(session.Keep(client), "d"))
 	require.Empty(t, following.next(t))
-	eventually(t, "all watch", func() bool { return c.OpenStreams("Watch") == 1 && c.Calls("Watch") >= 4 })
+	eventually(t, "all watch", func() bool { return c.OpenStreams("Watch") == 1 && c.Calls("Watch") >= 3 })
 
 	swallowed := c.SwallowWatchEvents(embedtest.Once())
-	leave(t, holders["a"])
-	requireGranted(t, waiting["a"])
-	require.Equal(t, 1, swallowed.Bites())
+	a := fairqueue.New(s, "a", fairqueue.Options{Recheck: time.Second})
+	for swallowed.Bites() == 0 { // or a recheck comes before the event
+		owner, waiter := hold(t, queueAt(others, "a"), fairqueue.Exclusive), join(t, a, fairqueue.Exclusive)
+		granted := standing(t, c, waiter)
+		leave(t, owner)
+		requireGranted(t, granted)
+		leave(t, waiter)
+	}
 	eventually(t, "all have moved", func() bool { return c.StreamsOpened("Watch") == 2 && c.OpenStreams("Watch") == 1 })
 	require.NoError(t, s.Renew(within(t, patience)))
 	leave(t, holders["b"])
