@@ -64,9 +64,9 @@ var kinds = []kind{
 }
 
 // madeBy opens locks with a constructor, which has some options more.
-func madeBy[L etcdlock.Locker](make func(session.Source, string, ...etcdlock.Option) L, more ...etcdlock.Option) opener {
+func madeBy[L etcdlock.Locker](construct func(session.Source, string, ...etcdlock.Option) L, more ...etcdlock.Option) opener {
 	return func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
-		return make(src, name, append(opts, more...)...)
+		return construct(src, name, append(opts, more...)...)
 	}
 }
 
