@@ -162,6 +162,7 @@ func TestShardIsReleasedWhenItsWorkHasReturned(t *testing.T) {
 		if errors.Is(context.Cause(ctx), coord.ErrReassigned) {
 			stopping <- shard
 			<-release
+			require.NoError(t, h.Err())
 			return context.Cause(ctx) // counts as the end of the context
 		}
 		return ctx.Err()

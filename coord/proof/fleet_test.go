@@ -38,6 +38,7 @@ type fleet struct {
 
 	mu     sync.Mutex
 	last   map[int]*etcdlock.Hold // of each shard
+	works  map[*etcdlock.Hold]bool
 	until  map[int]end
 	gaps   map[string][]time.Duration // by cause of the end of the work before
 	faults []string
@@ -68,7 +69,7 @@ var (
 func newFleet(t *testing.T, seed uint64, shards int, ttl time.Duration) *fleet {
 	f := &fleet{
 		scene: newScene(t, seed), shards: shards, settle: 200 * time.Millisecond, ttl: ttl,
-		last: map[int]*etcdlock.Hold{}, until: map[int]end{}, gaps: map[string][]time.Duration{},
+		last: map[int]*etcdlock.Hold{}, works: map[*etcdlock.Hold]bool{}, until: map[int]end{}, gaps: map[string][]time.Duration{},
 	}
 	f.scene.link = func() *embedtest.Link { return pick(f.scene, f.members).link }
 	return f
@@ -169,6 +170,7 @@ func (f *fleet) work(ctx context.Context, h *etcdlock.Hold, shard int) error {
 	_, _ = h.Txn(late).Then(clientv3.OpPut(key, value)).Commit()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	delete(f.works, h)
 	f.until[shard] = end{time.Now(), causeOf(ctx)}
 	return nil
 }
@@ -194,11 +196,14 @@ func (f *fleet) begin(h *etcdlock.Hold, shard int) {
 		if before.Err() == nil {
 			f.faults = append(f.faults, fmt.Sprintf("shard %d: the works of tokens %d and %d believe to have it", shard, before.Token(), h.Token()))
 		}
+		if f.works[before] && errors.Is(before.Err(), etcdlock.ErrUnlocked) {
+			f.faults = append(f.faults, fmt.Sprintf("shard %d: token %d was given up before its work had returned", shard, before.Token()))
+		}
 		if before.Token() >= h.Token() {
 			f.faults = append(f.faults, fmt.Sprintf("shard %d: token %d after %d", shard, h.Token(), before.Token()))
 		}
 	}
-	f.last[shard] = h
+	f.last[shard], f.works[h] = h, true
 	if e, ok := f.until[shard]; ok {
 		f.gaps[e.why] = append(f.gaps[e.why], time.Since(e.at))
 		delete(f.until, shard)
