@@ -52,7 +52,8 @@ func newScene(t *testing.T, seed uint64) *scene {
 		opts = append(opts, embedtest.WithAuth("root", embedtest.User{Name: user, Password: user, Grants: rights}))
 	}
 	s.cluster = embedtest.Start(t, opts...)
-	s.client = s.cluster.Client(t)
+	s.client = s.dial(s.cluster.NewClient)
+	t.Cleanup(func() { closeClient(s.client) })
 	s.witness = observe(t, s.cluster)
 	t.Logf("%d members, passwords: %v", size, s.passwords)
 	t.Cleanup(func() {
@@ -65,21 +66,26 @@ func newScene(t *testing.T, seed uint64) *scene {
 
 // connect returns a client for a process, and its link if it has one.
 func (s *scene) connect() (client *clientv3.Client, link *embedtest.Link, closeAll func()) {
-	var err error
 	if s.passwords {
-		client, err = s.cluster.NewClientAs(user)
-		for end := time.Now().Add(patience); err != nil && time.Now().Before(end); client, err = s.cluster.NewClientAs(user) {
-			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the cluster may be down
-		}
-		require.NoError(s.t, err)
+		client = s.dial(func() (*clientv3.Client, error) { return s.cluster.NewClientAs(user) })
 		return client, nil, func() { closeClient(client) }
 	}
-	client, link, err = s.cluster.NewLink()
+	client, link, err := s.cluster.NewLink()
 	require.NoError(s.t, err)
 	return client, link, func() {
 		closeClient(client)
 		link.Close()
 	}
+}
+
+// dial makes a client. Where there are passwords it gets a token first, for which a busy machine, or a cluster that is down, takes long.
+func (s *scene) dial(connect func() (*clientv3.Client, error)) *clientv3.Client {
+	client, err := connect()
+	for end := time.Now().Add(patience); err != nil && time.Now().Before(end); client, err = connect() {
+		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // polls
+	}
+	require.NoError(s.t, err)
+	return client
 }
 
 // storm makes trouble, some of it the processes' own, and mends it all.
