@@ -34,8 +34,9 @@
 //  9. A ticket for permits owns if the weights of all tickets ahead of it, waiting or not, and its own are
 //     no more than the size. Those ahead can only vanish, so it goes on to own. Waiting tickets count, so none
 //     is overtaken.
-//  10. An exclusive ticket is marked as shared only by its owner. So nothing is ahead of a
-//     marked one, and a shared ticket with nothing else in its way owns too.
+//  10. An exclusive ticket is marked as shared by its owner, or from the beginning if it is upgradeable. A shared
+//     ticket with nothing else in its way owns too. The mark is removed only at a revision at which no shared ticket
+//     owns, so a shared ticket that owns goes on to do so (Ticket.Upgrade says how).
 //  11. An exclusive ticket is marked as an owner's only when it owns. So when the nearest ticket ahead is deleted
 //     with that mark, nothing is ahead any more, and only the own ticket has to be there (invariant 2). The mark
 //     replaces only the value with which the ticket was created.
@@ -49,7 +50,7 @@
 //
 // # Keys
 //
-//	<prefix>/x<lease>-<slot>   exclusive ticket, lease and slot in hexadecimal
+//	<prefix>/x<lease>-<slot>   exclusive or upgradeable ticket, lease and slot in hexadecimal
 //	<prefix>/s<lease>-<slot>   shared ticket
 //	<prefix>/p<lease>-<slot>-<weight>            ticket for permits
 //	<prefix>/l<lease>-<slot>[-<priority>]        candidate, with a value of the caller's
@@ -99,6 +100,8 @@
 //	permits, after a wait              1 more                             1 more
 //	a slot with them                   1 read + 1                         1
 //	Share, Set                         1                                  1
+//	Upgrade, no shared ticket          1                                  1
+//	  beside shared ones               3, a watch and a look for a few    2
 //	PassTo                             2 reads + 1                        1
 //	candidate, after a wait            1 read more                        1
 //	  another has a higher priority    2 reads more + 1                   2

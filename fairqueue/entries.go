@@ -93,9 +93,7 @@ func Parse(prefix string, kvs []*mvccpb.KeyValue) (entries []Entry, size int64) 
 func (q *Queue) parse(kvs []*mvccpb.KeyValue) (entries []Entry, size int64) {
 	size = q.space.sizeIn(entriesOf(kvs))
 	entries = sorted(q.state(kvs))
-	for i := range owning(entries, size) {
-		entries[i].Owns = true
-	}
+	own(entries, size)
 	return entries, size
 }
 
@@ -106,6 +104,8 @@ func (q *Queue) entry(kv *mvccpb.KeyValue) (Entry, bool) {
 	_, number, ours := q.space.parts(key)
 	e.Foreign = !ours
 	switch {
+	case mode == Exclusive && isMarked(kv.Value):
+		e.Mode = Upgradeable
 	case ours && mode == permit:
 		e.Weight = number
 	case ours && mode == Candidate:
@@ -117,23 +117,28 @@ func (q *Queue) entry(kv *mvccpb.KeyValue) (Entry, bool) {
 	return e, ok
 }
 
-// owning returns how many of the entries, which are in order, own. The size is that of a semaphore, or 0.
-func owning(entries []Entry, size int64) (n int) {
-	left := size
-	for i, e := range entries {
-		if size > 0 && e.Mode == permit {
-			if left -= max(e.Weight, 1); left < 0 {
-				break
-			}
-		} else if first := entries[0]; i > 0 && (e.Mode != Shared || first.Mode != Shared && !isMarked(first.Value)) {
-			break
+// own says of entries, which are in order, whether they own. The size is that of a semaphore, or 0.
+func own(entries []Entry, size int64) {
+	left, upgradeable := size, false
+	for i := range entries {
+		e := &entries[i]
+		switch {
+		case size > 0 && e.Mode == permit:
+			left -= max(e.Weight, 1)
+			e.Owns = left >= 0
+		case size == 0 && e.Mode == Shared:
+			e.Owns = true
+		case size == 0 && e.Mode == Upgradeable:
+			e.Owns, upgradeable = !upgradeable, true // another one that waits keeps no shared ones waiting
+			continue
+		default: // owns alone
+			e.Owns = i == 0
+			return
 		}
-		n++
-		if size > 0 && e.Mode != permit {
-			break // takes all there is
+		if !e.Owns {
+			return
 		}
 	}
-	return n
 }
 
 func sorted(state map[string]Entry) []Entry { return slices.SortedFunc(maps.Values(state), byRevision) }

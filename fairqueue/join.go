@@ -21,7 +21,7 @@ const joinLimit = 64
 // Place is a queue and how to stand in it.
 type Place struct {
 	Queue *Queue
-	Mode  Mode // Exclusive, Shared or Candidate; any other panics
+	Mode  Mode // Exclusive, Shared, Upgradeable (as the only place) or Candidate; any other panics
 
 	// Value is that of a candidate, of at most 1 MiB. With a larger one the error is [ErrTooLarge].
 	Value string
@@ -39,7 +39,7 @@ type Place struct {
 // [session.ErrLost] or [session.ErrClosed]; if the source is a Keeper, a session
 // that turns out to be lost is replaced, and if that takes longer than 10 s and ctx
 // has no deadline, the error is context.DeadlineExceeded. A nil context panics, and so does
-// another mode than [Exclusive], [Shared] and [Candidate].
+// another mode than [Exclusive], [Shared], [Upgradeable] and [Candidate].
 func (q *Queue) Join(ctx context.Context, m Mode) (*Ticket, error) {
 	return JoinN(ctx, q.source, 1, Place{Queue: q, Mode: m})
 }
@@ -130,8 +130,12 @@ func (p Place) newPart(ctx context.Context, s *session.Session, index int, choic
 	if p.Mode != Candidate {
 		value = p.Queue.value(ctx, s, choice)
 	}
+	if p.Mode == Upgradeable {
+		value = markedValue(value)
+	}
 	part := p.Queue.newPart(s, p.Mode, value, int64(p.Priority))
 	part.place = index
+	part.shares.Store(p.Mode == Upgradeable)
 	return part
 }
 
@@ -142,6 +146,9 @@ func checkPlaces(places []Place, n int) error {
 	}
 	for _, p := range places {
 		p.Mode.mustBeJoinable()
+		if p.Mode == Upgradeable && len(places) > 1 {
+			panic("fairqueue: an upgradeable ticket has one place")
+		}
 		if p.Priority < 0 {
 			panic("etcdlock: a negative priority")
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // Mode says which tickets can own together. It is the first letter of its key, and
-// none that a number in hexadecimal begins with.
+// none that a number in hexadecimal begins with. Only Upgradeable is in no key.
 type Mode byte
 
 const (
@@ -17,6 +17,9 @@ const (
 	Exclusive Mode = 'x'
 	// Shared tickets own together with shared ones that stand next to them.
 	Shared Mode = 's'
+	// Upgradeable tickets own together with shared ones, and alone after [Ticket.Upgrade]. Their keys are those of
+	// exclusive tickets, with a mark.
+	Upgradeable Mode = 'u'
 	// Candidate tickets own alone, have a value of the caller's and a priority, and can
 	// be passed over; see [Ticket.PassTo].
 	Candidate Mode = 'l'
@@ -28,7 +31,7 @@ const (
 // letter makes a key that may not even be in the queue.
 func (m Mode) mustBeJoinable() {
 	switch m {
-	case Exclusive, Shared, Candidate:
+	case Exclusive, Shared, Upgradeable, Candidate:
 	default:
 		panic(fmt.Sprintf("fairqueue: no ticket can have mode %q", byte(m)))
 	}
@@ -36,7 +39,7 @@ func (m Mode) mustBeJoinable() {
 
 func (m Mode) strategy() strategy {
 	switch m {
-	case Shared:
+	case Shared, Upgradeable:
 		return inOrder{}
 	case Candidate:
 		return candidate{}
@@ -48,6 +51,8 @@ func (m Mode) String() string {
 	switch m {
 	case Shared:
 		return "shared"
+	case Upgradeable:
+		return "upgradeable"
 	case Candidate:
 		return "candidate"
 	case permit:
@@ -62,6 +67,9 @@ type space string
 // key is the name of a ticket. The number, which only permits and candidates have, is left
 // out if it is 0.
 func (s space) key(m Mode, lease clientv3.LeaseID, slot int, number int64) string {
+	if m == Upgradeable {
+		m = Exclusive
+	}
 	key := fmt.Sprintf("%s%c%x-%x", string(s), m, int64(lease), slot)
 	if number != 0 {
 		key += fmt.Sprintf("-%x", number)
@@ -108,10 +116,13 @@ func (s space) parts(key string) (lease clientv3.LeaseID, number int64, ok bool)
 // blocks reports whether a ticket, seen as e, keeps a later one of mode m waiting.
 func (s space) blocks(e entry, m Mode) bool {
 	mode, ok := s.mode(e.key)
-	if m != Shared || !ok {
-		return ok
+	switch m {
+	case Shared:
+		return ok && mode != Shared && (mode != Exclusive || !e.marked)
+	case Upgradeable:
+		return ok && mode != Shared
 	}
-	return mode != Shared && (mode != Exclusive || !e.marked)
+	return ok
 }
 
 // span is a range of keys, from first to just before end.
@@ -132,13 +143,18 @@ func (s space) all() span {
 	return span{string(s), clientv3.GetPrefixRangeEnd(string(s))}
 }
 
+// shared has the shared tickets, and perhaps keys of queues below this one.
+func (s space) shared() span {
+	first := string(s) + string(rune(Shared))
+	return span{first, clientv3.GetPrefixRangeEnd(first)}
+}
+
 // blocking lists the spans in which everything that blocks mode m is found, and
 // nothing directly in the queue that can never block it.
 func (s space) blocking(m Mode) []span {
-	all := s.all()
-	if m != Shared {
+	all, shared := s.all(), s.shared()
+	if m != Shared && m != Upgradeable {
 		return []span{all}
 	}
-	shared := string(s) + string(rune(Shared))
-	return []span{{all.first, shared}, {clientv3.GetPrefixRangeEnd(shared), all.end}}
+	return []span{{all.first, shared.first}, {shared.end, all.end}}
 }

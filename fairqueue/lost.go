@@ -42,14 +42,7 @@ func (t *Ticket) lost(err error) error {
 
 func (p *part) lost(ctx context.Context) error {
 	there := p.present(p.me)
-	_, err := p.until(ctx, blocker{
-		span: span{first: p.me.key},
-		endedBy: func(e *clientv3.Event) bool {
-			return e.Type == clientv3.EventTypeDelete && e.Kv.ModRevision > p.me.revision
-		},
-		exists:  there,
-		recheck: there,
-	}, p.me.revision)
+	_, err := p.until(ctx, untilDeleted(p.me, there, there), p.me.revision)
 	return cmp.Or(err, ErrGone)
 }
 

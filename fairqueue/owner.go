@@ -16,7 +16,9 @@ import (
 // Owner describes the holder of a ticket, for people. Nothing but its Mark decides anything. It is stored
 // as JSON in the ticket's value, so that "etcdctl get --prefix" shows it.
 type Owner struct {
-	Mark    string    `json:"mark,omitempty"` // of an exclusive owner: "shared" if it lets shared ones in, or "owner", with a length and its revision, in a long queue
+	// Mark is "shared" if an exclusive ticket lets shared ones in, "owner", with a length and its revision, for an owner in a
+	// long queue, and "upgrade" for the place in line of an Upgrade.
+	Mark    string    `json:"mark,omitempty"`
 	Host    string    `json:"host,omitempty"`
 	PID     int       `json:"pid,omitempty"`
 	Program string    `json:"program,omitempty"`
@@ -67,6 +69,17 @@ func (o Owner) valueAt(now time.Time) string {
 // markedShared begins the value of an exclusive ticket whose owner shares with those
 // shared ones that have nothing else ahead of them.
 const markedShared = `{"mark":"shared",`
+
+func markedValue(value string) string {
+	return markedShared + strings.TrimPrefix(unmarkedValue(value), "{")
+}
+
+func unmarkedValue(value string) string {
+	if rest, marked := strings.CutPrefix(value, markedShared); marked {
+		return "{" + rest
+	}
+	return value
+}
 
 func isMarked(value []byte) bool { return bytes.HasPrefix(value, []byte(markedShared)) }
 

@@ -33,7 +33,7 @@ func TestAnOwnerThatSharesLetsInThoseRightBehind(t *testing.T) {
 	require.Equal(t, revision, revisionOf(t, client, owner.Key()))
 	first := entriesOf(t, q)[0]
 	require.Equal(t, revision, first.Revision)
-	require.Equal(t, fairqueue.Exclusive, first.Mode)
+	require.Equal(t, fairqueue.Upgradeable, first.Mode)
 	require.Equal(t, "shared", first.Owner.Mark)
 	require.NotZero(t, first.Owner.PID)
 	require.NotZero(t, first.Owner.Since)

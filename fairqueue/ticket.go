@@ -3,7 +3,6 @@ package fairqueue
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 
 // Ticket is a place in line: a key in one queue, or one in each of several, all created at one
 // revision. Its methods are safe for concurrent use, except Wait, which is to be called once and
-// before Share, Set and PassTo.
+// before Share, Upgrade, Set and PassTo.
 type Ticket struct {
 	// Slot is the number that Wait has given to a permit ([Options]), and -1 for other tickets.
 	Slot int
@@ -83,18 +82,13 @@ func (p *part) set(ctx context.Context, value string) error {
 
 // Share lets shared tickets own together with this exclusive one, which must have been
 // granted, as if it were shared itself: those that stand right behind it are granted, with
-// no gap in which another ticket could own. It cannot be undone. Costs and errors are those of
-// Set. Tickets of other modes than [Exclusive], or of several keys, panic.
+// no gap in which another ticket could own. Upgrade undoes it. Costs and errors are those of
+// Set. Tickets of other modes than [Exclusive] and [Upgradeable], or of several keys, panic.
 func (t *Ticket) Share(ctx context.Context) error {
-	p := t.first()
-	if p.mode != Exclusive || len(t.parts) > 1 {
-		panic("fairqueue: only exclusive tickets can be made shared")
-	}
+	p := t.exclusive()
 	p.shares.Store(true) // or may be, if the answer is lost
 	return t.Set(ctx, markedValue(p.key.Value))
 }
-
-func markedValue(value string) string { return markedShared + strings.TrimPrefix(value, "{") }
 
 // Leave gives the ticket up, granted or not: one round trip, one raft entry. Only
 // the first call does anything; later ones return nil.
@@ -114,10 +108,14 @@ func (t *Ticket) Leave(ctx context.Context) error {
 // Set is not kept. Two round trips, two raft entries. Errors are as for Leave. If etcd does not answer, the ticket
 // stays with the session for that time; if one of several keys is gone, the others are removed at once.
 func (t *Ticket) ReleaseAfter(ctx context.Context, d time.Duration) error {
-	shares := t.first().shares.Load()
+	p := t.first()
+	shares := p.shares.Load()
 	return t.failed(keysOf(t.parts).ReleaseAfter(ctx, d, func(k *keys.Key) string {
-		if shares { // it is the only key
+		switch {
+		case shares: // it is the only key
 			return markedValue(k.Value)
+		case p.mode == Upgradeable:
+			return unmarkedValue(k.Value)
 		}
 		return k.Value
 	}))
@@ -129,6 +127,15 @@ func (t *Ticket) Abandon() { keysOf(t.parts).Abandon() }
 
 func (t *Ticket) first() *part { return t.parts[0] }
 
+// exclusive returns the only key of a ticket that may own alone.
+func (t *Ticket) exclusive() *part {
+	p := t.first()
+	if p.mode != Exclusive && p.mode != Upgradeable || len(t.parts) > 1 {
+		panic("fairqueue: only an exclusive ticket of one key can share")
+	}
+	return p
+}
+
 // part is one key of a ticket, in one queue.
 type part struct {
 	queue    *Queue
@@ -139,7 +146,7 @@ type part struct {
 
 	key    *keys.Key
 	me     entry       // the key, once it has been created
-	shares atomic.Bool // Share has been called
+	shares atomic.Bool // it lets shared tickets in, or may do so
 
 	state
 }

@@ -32,6 +32,18 @@ type blocker struct {
 	length   int64 // of the queue, about, if it is long
 }
 
+// untilDeleted is for a ticket, and not for later ones with its key.
+func untilDeleted(ticket entry, exists, recheck check) blocker {
+	return blocker{
+		span: span{first: ticket.key},
+		endedBy: func(e *clientv3.Event) bool {
+			return e.Type == clientv3.EventTypeDelete && e.Kv.ModRevision > ticket.revision
+		},
+		exists:  exists,
+		recheck: recheck,
+	}
+}
+
 // check reports whether a blocker exists, at minRevision or later.
 type check func(ctx context.Context, minRevision int64) (exists bool, at int64, err error)
 

@@ -25,30 +25,52 @@ func (k *Key) Set(ctx context.Context, value string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	put := clientv3.OpPut(k.Name, value, clientv3.WithLease(k.session.Lease()))
 	for {
-		unchanged := clientv3.Compare(clientv3.ModRevision(k.Name), "=", k.written)
-		var answer *clientv3.TxnResponse
-		err := k.link().Call(ctx, func(ctx context.Context) (err error) {
-			answer, err = k.session.Client().Txn(ctx).If(unchanged).Then(put).Else(clientv3.OpGet(k.Name)).Commit()
+		if done, _, err := k.replace(ctx, value, nil); done || err != nil {
 			return err
-		})
-		switch {
-		case err != nil:
-			return err
-		case answer.Succeeded:
-			k.written = answer.Header.Revision
-			return nil
-		}
-		own := answer.Responses[0].GetResponseRange().Kvs
-		if len(own) == 0 || own[0].CreateRevision != k.Revision || k.Left() {
-			return ErrGone // or given up by ReleaseAfter, which is not to be undone
-		}
-		k.written = own[0].ModRevision
-		if string(own[0].Value) == value && clientv3.LeaseID(own[0].Lease) == k.session.Lease() {
-			return nil // by an attempt whose answer was lost
 		}
 	}
+}
+
+// Replace is Set on further conditions and with further writes. If done is false, a condition did not hold at revision at, and
+// nothing was written. If done is true and at is 0, an attempt whose answer was lost, of this call or an earlier one, has
+// written the value, and this one nothing.
+func (k *Key) Replace(ctx context.Context, value string, conditions []clientv3.Cmp, more ...clientv3.Op) (done bool, at int64, err error) {
+	select {
+	case k.turn <- struct{}{}:
+		defer func() { <-k.turn }()
+	case <-ctx.Done():
+		return false, 0, ctx.Err()
+	}
+	return k.replace(ctx, value, conditions, more...)
+}
+
+// replace requires the turn.
+func (k *Key) replace(ctx context.Context, value string, conditions []clientv3.Cmp, more ...clientv3.Op) (done bool, at int64, err error) {
+	seen := k.written
+	conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(k.Name), "=", seen))
+	writes := append(more, clientv3.OpPut(k.Name, value, clientv3.WithLease(k.session.Lease())))
+	var answer *clientv3.TxnResponse
+	err = k.link().Call(ctx, func(ctx context.Context) (err error) {
+		answer, err = k.session.Client().Txn(ctx).If(conditions...).Then(writes...).Else(clientv3.OpGet(k.Name)).Commit()
+		return err
+	})
+	switch {
+	case err != nil:
+		return false, 0, err
+	case answer.Succeeded:
+		k.written = answer.Header.Revision
+		return true, k.written, nil
+	}
+	own := answer.Responses[0].GetResponseRange().Kvs
+	if len(own) == 0 || own[0].CreateRevision != k.Revision || k.Left() {
+		return false, 0, ErrGone // or given up by ReleaseAfter, which is not to be undone
+	}
+	k.written = own[0].ModRevision
+	if k.written != seen && string(own[0].Value) == value && clientv3.LeaseID(own[0].Lease) == k.session.Lease() {
+		return true, 0, nil
+	}
+	return false, answer.Header.Revision, nil
 }
 
 // SetFirst replaces the value with which the key was created, and returns the revision of that. It returns 0 if the key
