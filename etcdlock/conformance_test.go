@@ -42,6 +42,9 @@ var kinds = []kind{
 	{"readers of a RWMutex", many, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
 		return etcdlock.NewRWMutex(src, name, opts...).RLocker()
 	}, inNamespace, false},
+	{"upgradeable reader of a RWMutex", 1, 1, func(src session.Source, name string, opts ...etcdlock.Option) etcdlock.Locker {
+		return etcdlock.NewRWMutex(src, name, opts...).Upgradeable()
+	}, inNamespace, false},
 	{"Semaphore of 1", 1, 1, semaphoreOf(1), inNamespace, false},
 	{"Semaphore of 3", 3, 1, semaphoreOf(3), inNamespace, false},
 	{"Semaphore with slots", 2, 2, semaphoreOf(2, etcdlock.WithSlots()), inNamespace, false},

@@ -46,7 +46,7 @@
 //  7. The token of a hold never changes. It rises strictly from owner to owner; with
 //     WithLocalHandover or WithRetention, from process to process.
 //  8. Readers that are adjacent in the queue share the lock. A reader never overtakes a writer
-//     that came first, and a writer never overtakes a reader. Permits of a semaphore are
+//     that came first, and a writer never overtakes a reader, except by an upgrade. Permits of a semaphore are
 //     granted in order, whatever their weights. There are never more permits than the size,
 //     except after the size was reduced.
 //  9. Several locks are taken at one revision or not at all. Such waits never form a cycle.

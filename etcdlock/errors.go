@@ -38,7 +38,8 @@ var (
 	ErrNotHeld = errors.New("etcdlock: not held")
 
 	// ErrUpgrade is returned by calls that take a lock exclusively if the context comes from a shared hold
-	// of it. The call would wait for its own hold, and two readers for each other. Unlock first, and read again.
+	// of it, and by Hold.Upgrade of a plain reader. The call would wait for its own hold, and two readers for each
+	// other. Unlock first, and read again; or take the lock with RWMutex.LockUpgradeable.
 	ErrUpgrade = errors.New("etcdlock: a reader cannot become a writer")
 
 	// ErrNotReentrant is returned by ReentrantLock if the context comes from a hold of the same lock

@@ -60,6 +60,48 @@ func ExampleRWMutex() {
 	// a writer: <nil>
 }
 
+// Read beside other readers, and write only if there is something to write. What was read is still true then.
+func ExampleHold_Upgrade() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	prices := etcdlock.NewRWMutex(src, "prices")
+
+	h := must(prices.LockUpgradeable(ctx))
+	reader := must(prices.TryRLock(ctx))
+	fmt.Println("another reader beside it:", reader.Shared())
+	_, err := prices.TryLockUpgradeable(ctx)
+	fmt.Println("another that may write:", errors.Is(err, etcdlock.ErrBusy))
+	check(reader.Unlock(ctx))
+
+	check(h.Upgrade(ctx)) // waits for readers
+	_, err = prices.TryRLock(ctx)
+	fmt.Println("a reader beside the writer:", errors.Is(err, etcdlock.ErrBusy))
+	// Output:
+	// another reader beside it: true
+	// another that may write: true
+	// a reader beside the writer: true
+}
+
+// The upgradeable side of a lock is a Locker, for Do and whatever takes one.
+func ExampleUpgradeableLock() {
+	src, stop := sessions()
+	defer stop()
+	ctx := context.Background()
+	side := etcdlock.NewRWMutex(src, "prices").Upgradeable()
+
+	check(etcdlock.Do(ctx, side, func(ctx context.Context, h *etcdlock.Hold) error {
+		_, err := side.TryLock(context.Background())
+		fmt.Println("for one at a time:", errors.Is(err, etcdlock.ErrBusy))
+		_, err = side.Lock(ctx)
+		fmt.Println("not from its own context:", errors.Is(err, etcdlock.ErrUpgrade))
+		return h.Upgrade(ctx)
+	}))
+	// Output:
+	// for one at a time: true
+	// not from its own context: true
+}
+
 // Write, then read what was written, without letting another writer in between.
 func ExampleHold_Downgrade() {
 	src, stop := sessions()

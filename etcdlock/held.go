@@ -94,7 +94,7 @@ func (l *lock) wouldUpgrade(ctx context.Context) bool {
 
 // reads reports whether others may read what is locked at prefix while h is held.
 func (h *Hold) reads(prefix string) bool {
-	return h.downgraded.Load() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return c.prefix == prefix && c.shared })
+	return h.sharing.Load() || slices.ContainsFunc(h.lock.covers, func(c cover) bool { return c.prefix == prefix && c.shared })
 }
 
 // RequireHeld returns nil if ctx comes from a hold of the lock called name that has not ended: if it

@@ -40,14 +40,16 @@ type Hold struct {
 	losses []func(error) // to call after a loss
 	detach func() bool   // from outer; nil while ctx and losses are
 
-	downgraded atomic.Bool
-	unlocked   atomic.Bool
-	loss       atomic.Pointer[error] // that Unlock has reported, for Do; nil: none
+	sharing  atomic.Bool // an upgradeable hold, or a writer's that was downgraded
+	changing atomic.Bool // from one to the other
+	unlocked atomic.Bool
+	loss     atomic.Pointer[error] // that Unlock has reported, for Do; nil: none
 }
 
 func newHold(ctx context.Context, l *lock, c claim) *Hold {
 	t := c.ticket()
 	h := &Hold{lock: l, claim: c, ticket: t, values: ctx, outer: t.Session()}
+	h.sharing.Store(l.kind == kindUpgradeable)
 	c.bind(h)
 	return h
 }

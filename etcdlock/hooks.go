@@ -37,7 +37,7 @@ type Hooks struct {
 type Event struct {
 	Context context.Context // given to Lock
 	Name    string          // of the lock
-	Kind    string          // "mutex", "read", "write", "permit", "multi" (also any of a Striped) or "election"
+	Kind    string          // "mutex", "read", "write", "upgradeable", "permit", "multi" (also any of a Striped) or "election"
 	Key     string
 	// Token is that of the hold. While it waits for a permit WithSlots it is not known yet, and 0.
 	// A candidate of an Election that is passed over joins again, and gets a higher one.

@@ -20,7 +20,7 @@ import (
 type Queue struct {
 	Name    string
 	Prefix  string  // where it is in etcd, with the slash at its end
-	Places  []Place // in line, owners first
+	Places  []Place // in line; owners are first, but for readers that own behind an upgradeable one that waits
 	Holding int     // how many of them own
 	Size    int64   // of a semaphore; 0 if it is none
 }
@@ -30,7 +30,7 @@ type Place struct {
 	Key     string
 	Token   Token
 	Holding bool
-	Kind    string // "exclusive", "shared", "permit" or "candidate"; others' keys count as exclusive
+	Kind    string // "exclusive", "shared", "upgradeable", "permit" or "candidate"; others' keys count as exclusive
 	// Owner is zero for a candidate of an election, and for keys of other programs; they have a Value.
 	Owner    fairqueue.Owner
 	Value    string

@@ -27,12 +27,13 @@ type lock struct {
 }
 
 const (
-	kindMutex    = "mutex"
-	kindRead     = "read"
-	kindWrite    = "write"
-	kindPermit   = "permit"
-	kindMulti    = "multi"
-	kindElection = "election"
+	kindMutex       = "mutex"
+	kindRead        = "read"
+	kindWrite       = "write"
+	kindUpgradeable = "upgradeable"
+	kindPermit      = "permit"
+	kindMulti       = "multi"
+	kindElection    = "election"
 )
 
 func newLock(src session.Source, o options, kind, name string) (l lock, prefix string) {

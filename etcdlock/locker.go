@@ -11,7 +11,7 @@ import (
 const jobPatience = 10 * time.Second
 
 // Locker is what the kinds of locks have in common: a [Mutex], a [RWMutex] (for writing), a
-// [ReadLock], a [Semaphore] (for one permit) and a [Multi]. Implementations are safe for concurrent use.
+// [ReadLock], an [UpgradeableLock], a [Semaphore] (for one permit) and a [Multi]. Implementations are safe for concurrent use.
 type Locker interface {
 	// Lock waits in line until it has the lock or ctx ends.
 	Lock(ctx context.Context) (*Hold, error)

@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 
 	"github.com/etcdlock/locks/session"
 )
@@ -12,7 +11,8 @@ import (
 // reader. So neither starves. It has no state, and a [Mutex] of the same name is its exclusive side.
 // It is safe for concurrent use.
 //
-// A writer can become a reader ([Hold.Downgrade]), a reader never a writer ([ErrUpgrade]). Tokens of
+// A writer can become a reader ([Hold.Downgrade]). A reader can become a writer ([Hold.Upgrade]) only if it has taken the
+// lock with [RWMutex.LockUpgradeable], which one reader at a time can; others get [ErrUpgrade]. Tokens of
 // readers do not fence each other. Let only writers write.
 type RWMutex struct {
 	single
@@ -62,41 +62,30 @@ func (r *ReadLock) TryLock(ctx context.Context) (*Hold, error) {
 
 func (r *ReadLock) part() *single { return &r.single }
 
-// Shared reports whether it is the hold of a reader, or of a writer that has been downgraded.
+// Shared reports whether it is the hold of a reader, upgradeable or not, or of a writer that has been downgraded.
 func (h *Hold) Shared() bool {
 	h.bound()
-	return h.downgraded.Load() || len(h.lock.covers) == 1 && h.lock.covers[0].shared
+	return h.sharing.Load() || len(h.lock.covers) == 1 && h.lock.covers[0].shared
 }
-
-var errNoWriter = errors.New("only the hold of a single Mutex or RWMutex can be downgraded")
 
 // Downgrade turns a writer's hold into a reader's, without a gap in which another writer could get
 // the lock. Readers right behind it in line get the lock as well, up to the next writer. The hold and
-// its token stay the same. One round trip, one raft entry. On a reader's hold it does nothing.
+// its token stay the same. One round trip, one raft entry. On a reader's hold it does nothing. [Hold.Upgrade] undoes it.
 //
 // The error wraps [ErrLost] (or [ErrClosed], [ErrUnlocked]) if the hold has ended. If ctx ends before
 // etcd answers, the hold may have become shared or not; call it again. Only holds of a single Mutex or
 // RWMutex can be downgraded, and not of a Mutex [WithLocalHandover] or [WithRetention], nor of a
 // ReentrantLock; others get an error.
-func (h *Hold) Downgrade(ctx context.Context) (err error) {
+func (h *Hold) Downgrade(ctx context.Context) error {
 	h.ready(ctx)
-	defer func() { err = failed("downgrade", h.lock.name, err) }()
-	if err := h.Err(); err != nil {
-		return err
-	}
-	if h.Shared() {
+	if h.Shared() && h.Err() == nil {
 		return nil
 	}
-	c, ok := h.claim.(*ticketClaim)
-	if !ok || h.lock.kind != kindMutex && h.lock.kind != kindWrite {
-		return errNoWriter
-	}
-	err = c.Share(ctx)
-	switch {
-	case err == nil:
-		h.downgraded.Store(true)
-	case errors.Is(err, ErrLost):
-		c.gone(err)
-	}
-	return h.orEnd(err)
+	return h.change(ctx, "downgrade", func(c *ticketClaim) error {
+		err := c.Share(ctx)
+		if err == nil {
+			h.sharing.Store(true)
+		}
+		return err
+	})
 }

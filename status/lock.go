@@ -44,7 +44,7 @@ type Queue struct {
 type Place struct {
 	Key      string    `json:"key"`
 	Token    int64     `json:"token"`
-	Kind     string    `json:"kind"` // exclusive, shared, permit or candidate
+	Kind     string    `json:"kind"` // exclusive, shared, upgradeable, permit or candidate
 	Host     string    `json:"host,omitempty"`
 	PID      int       `json:"pid,omitempty"`
 	Program  string    `json:"program,omitempty"`
@@ -65,7 +65,7 @@ func Summarize(q etcdlock.Queue) Lock {
 	}
 	for _, p := range q.Places {
 		switch p.Kind {
-		case "shared":
+		case "shared", "upgradeable":
 			l.Kind = RWMutex
 		case "permit":
 			l.Kind = Semaphore
