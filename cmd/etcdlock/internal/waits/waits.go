@@ -80,6 +80,14 @@ func (g *Graph) behind(q etcdlock.Queue, first, i int) {
 	for ahead := i - 1; ahead >= 0; ahead-- {
 		other := q.Places[ahead]
 		switch {
+		case p.Owner.Mark == upgrade: // it is ahead of those that wait
+			if other.Kind == shared && other.Holding {
+				g.add(first+i, first+ahead, certain)
+			}
+		case p.Kind == shared && other.Kind == upgradeable:
+		case p.Kind == upgradeable && other.Kind == shared:
+		case other.Kind == upgradeable, other.Owner.Mark == upgrade:
+			g.add(first+i, first+ahead, certain) // which does not wait for all that is ahead of it
 		case p.Kind == permit && other.Kind == permit && other.Holding:
 			// It is in the way for sure if there is no room for both.
 			g.add(first+i, first+ahead, certain && p.Weight+other.Weight > q.Size)
@@ -94,8 +102,11 @@ func (g *Graph) behind(q etcdlock.Queue, first, i int) {
 }
 
 const (
-	shared = "shared"
-	permit = "permit"
+	shared      = "shared"
+	upgradeable = "upgradeable"
+	permit      = "permit"
+
+	upgrade = "upgrade" // the mark of a place that an upgradeable hold has until it is upgraded
 )
 
 // under adds the waits of the holders.

@@ -27,6 +27,13 @@ func place(token int, holding bool, kind string, session int, within ...int) etc
 	}
 }
 
+// upgrade is the place in line of an upgradeable hold.
+func upgrade(token, session int, within ...int) etcdlock.Place {
+	p := place(token, false, "exclusive", session, within...)
+	p.Owner.Mark = "upgrade"
+	return p
+}
+
 func queue(name string, places ...etcdlock.Place) etcdlock.Queue {
 	return etcdlock.Queue{Name: name, Places: places, Size: 2}
 }
@@ -44,7 +51,7 @@ func shown(cycles []waits.Cycle) (all []string) {
 }
 
 func TestCyclesAreTheDeadlocks(t *testing.T) {
-	const x, s, p = "exclusive", "shared", "permit"
+	const x, s, u, p = "exclusive", "shared", "upgradeable", "permit"
 	choice := place(4, false, x, 2, 2)
 	choice.Owner.Choice = true
 	for name, c := range map[string]struct {
@@ -78,6 +85,24 @@ func TestCyclesAreTheDeadlocks(t *testing.T) {
 		}, []string{"a1 b3 b2 a5 a4"}},
 		"a writer waits for all readers": {[]etcdlock.Queue{
 			queue("a", place(1, true, s, 1), place(4, true, s, 3), place(5, false, x, 2, 2)), queue("b", place(2, true, x, 2), place(6, false, x, 1, 1)),
+		}, []string{"a1 b6 b2 a5"}},
+		"an upgrade waits for a reader": {[]etcdlock.Queue{
+			queue("a", place(1, true, s, 1), place(4, true, u, 2), upgrade(5, 2, 4)), queue("b", place(2, true, x, 2), place(3, false, x, 1, 1), place(6, false, x, 3)),
+		}, nil},
+		"an upgrade and the reader that it waits for": {[]etcdlock.Queue{
+			queue("a", place(1, true, s, 1), place(4, true, u, 2, 2), upgrade(5, 2, 4, 2)), queue("b", place(2, true, x, 2), place(3, false, x, 1, 1)),
+		}, []string{"a1 b3 b2 a5"}},
+		"an upgrade beside waiters": {[]etcdlock.Queue{
+			queue("a", place(1, true, u, 2), place(4, false, x, 3), place(5, false, s, 1, 2), upgrade(6, 2, 1)), queue("b", place(2, true, x, 1)),
+		}, nil},
+		"a reader behind an upgrade": {[]etcdlock.Queue{
+			queue("a", place(1, true, s, 1), place(4, true, u, 2), upgrade(5, 2, 4), place(6, false, s, 1, 1)),
+		}, []string{"a1 a6 a5"}},
+		"a reader behind an upgradeable one": {[]etcdlock.Queue{
+			queue("a", place(1, true, u, 1), place(4, false, u, 3), place(5, true, s, 2, 2)), queue("b", place(2, true, x, 2), place(3, false, x, 1, 1)),
+		}, nil},
+		"a writer behind a reader and an upgradeable one": {[]etcdlock.Queue{
+			queue("a", place(1, true, s, 1), place(4, true, u, 3), place(5, false, x, 2, 2)), queue("b", place(2, true, x, 2), place(6, false, x, 1, 1)),
 		}, []string{"a1 b6 b2 a5"}},
 		"one permit of two": {[]etcdlock.Queue{
 			queue("a", place(1, true, p, 1), place(4, true, p, 3), place(5, false, p, 2, 2)), queue("b", place(2, true, x, 2), place(6, false, x, 1, 1)),
@@ -150,4 +175,10 @@ func TestManyWaitsAreNoTrouble(t *testing.T) {
 	g := waits.New([]etcdlock.Queue{queue("a", places...)})
 	require.Empty(t, g.Cycles())
 	require.Len(t, g.Edges(), n-1)
+}
+
+// It waits for the writer only.
+func TestAReaderDoesNotWaitForAnUpgradeableOne(t *testing.T) {
+	g := waits.New([]etcdlock.Queue{queue("a", place(1, true, "exclusive", 1), place(2, false, "upgradeable", 2), place(3, false, "shared", 3))})
+	require.Len(t, g.Edges(), 2)
 }
