@@ -9,7 +9,7 @@ import (
 )
 
 // happened is a timeline written by hand: each word is a revision, from 1, at which a key of a queue is
-// created (+), deleted (-) or marked as shared (~). Time goes as revisions do.
+// created (+), deleted (-), marked as shared (~) or no more (!), or created with the mark (*). Time goes as revisions do.
 func happened(queue, words string) *timeline {
 	l, created := newTimeline(), map[string]int64{}
 	for i, word := range strings.Fields(words) {
@@ -21,6 +21,9 @@ func happened(queue, words string) *timeline {
 			continue
 		case '+':
 			created[key] = revision
+		case '*':
+			created[key] = revision
+			fallthrough
 		case '~':
 			kv.Value = []byte(`{"mark":"shared","host":""}`)
 		}
@@ -46,6 +49,11 @@ func TestOwnershipIsReadOutOfHistory(t *testing.T) {
 		"a reader behind a writer":         {"a", "+s1-0 +x2-0 +s3-0 -s1-0 -x2-0", ticketID{"s3-0", 3}, 5},
 		"a reader behind a shared writer":  {"a", "+x1-0 +s2-0 ~x1-0", ticketID{"s2-0", 2}, 3},
 		"a writer behind a shared writer":  {"a", "+x1-0 +x2-0 ~x1-0", ticketID{"x2-0", 2}, never},
+		"upgradeable behind a reader":      {"a", "+s1-0 *x2-0", ticketID{"x2-0", 2}, 2},
+		"upgradeable behind another":       {"a", "*x1-0 *x2-0 -x1-0", ticketID{"x2-0", 2}, 3},
+		"a reader behind both":             {"a", "*x1-0 *x2-0 +s3-0", ticketID{"s3-0", 3}, 3},
+		"a reader behind an upgraded one":  {"a", "*x1-0 !x1-0 +s2-0 +x3-0 ~x1-0 !x1-0", ticketID{"s2-0", 3}, 5},
+		"the mark of one, not of the next": {"a", "+x1-0 ~x1-0 +x2-0 +s3-0 !x1-0 -x2-0 ~x1-0", ticketID{"s3-0", 4}, 7},
 		"a writer behind a reader":         {"a", "+s1-0 +x2-0 -s1-0", ticketID{"x2-0", 2}, 3},
 		"permits up to the size":           {"pool", "+p1-0-1 +p2-0-2", ticketID{"p2-0-2", 2}, 2},
 		"permits above the size":           {"pool", "+p1-0-2 +p2-0-2", ticketID{"p2-0-2", 2}, never},
@@ -78,6 +86,9 @@ func TestContradictionsToHistoryAreCaught(t *testing.T) {
 	released := func(done int64, one ticketID) func(*evidence) {
 		return func(e *evidence) { e.releases = append(e.releases, release{"", []ticketID{one}, at(1), at(done)}) }
 	}
+	upgraded := func(began, done int64, one ticketID) func(*evidence) {
+		return func(e *evidence) { e.upgrades = append(e.upgrades, release{"", []ticketID{one}, at(began), at(done)}) }
+	}
 	closed := func(done int64) func(*evidence) {
 		return func(e *evidence) { e.closings = append(e.closings, closing{1, at(1), at(done)}) }
 	}
@@ -99,6 +110,11 @@ func TestContradictionsToHistoryAreCaught(t *testing.T) {
 		"believed while it was there":       {true, "+x1-0 -x1-0", []func(*evidence){trusted(2, id("x1-0", 1))}},
 		"believed when it was gone":         {false, "+x1-0 -x1-0", []func(*evidence){trusted(3, id("x1-0", 1))}},
 		"believed when it had been removed": {true, "+x1-0 -x1-0", []func(*evidence){trusted(3, id("x1-0", 1)), struck(id("x1-0", 1))}},
+		"upgraded beside nobody":            {true, "*x1-0 +s2-0 -s2-0 !x1-0", nil},
+		"upgraded beside a reader":          {false, "*x1-0 +s2-0 !x1-0", nil},
+		"upgraded beside one behind writer": {true, "*x1-0 +x2-0 +s3-0 !x1-0", nil},
+		"not upgraded":                      {false, "*x1-0 +s2-0", []func(*evidence){upgraded(1, 2, id("x1-0", 1))}},
+		"upgraded":                          {true, "*x1-0 !x1-0 ~x1-0", []func(*evidence){upgraded(1, 3, id("x1-0", 1))}},
 		"released":                          {true, "+x1-0 -x1-0", []func(*evidence){released(2, id("x1-0", 1))}},
 		"not released":                      {false, "+x1-0 +x2-0 -x1-0", []func(*evidence){released(2, id("x1-0", 1))}},
 		"closed":                            {true, "+x1-0 +x1-1 -x1-1 -x1-0", []func(*evidence){closed(4)}},

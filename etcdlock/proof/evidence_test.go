@@ -49,6 +49,7 @@ type evidence struct {
 	grants    []grant
 	trusts    []trust
 	releases  []release
+	upgrades  []release // Upgrades that returned nil
 	transfers []transfer
 	closings  []closing
 	struck    map[ticketID]int64         // tickets that an operator has removed, and when
@@ -86,6 +87,12 @@ func (e *evidence) compare(l *timeline) (wrong []string) {
 			}
 		}
 	}
+	for _, r := range e.upgrades {
+		if !l.upgraded(r.tickets[0], r.began.revision, r.done.revision) && r.done.ends == r.began.ends {
+			note("%s returned nil between the revisions %d and %d, and the mark was there", r.what, r.began.revision, r.done.revision)
+		}
+	}
+	wrong = append(wrong, l.upgradedBeside()...)
 	for _, c := range e.closings {
 		for _, t := range l.tickets {
 			if t.lease == c.lease && t.deleted > c.done.revision && c.done.ends == c.began.ends && t.queue() != "etcdlock/slow/" {

@@ -113,7 +113,8 @@ func ticketsOf(hold holding) (ids []ticketID) {
 func (b *belief) conflicts(other *belief) bool {
 	common := slices.ContainsFunc(b.step.names, func(name string) bool { return slices.Contains(other.step.names, name) })
 	alone := func(one, other *belief) bool {
-		return one.step.weight == exclusive && !(one.loose && other.step.weight == shared)
+		return one.step.weight == exclusive && !(one.loose && other.step.weight == shared) ||
+			one.step.weight == upgradeable && other.step.weight == upgradeable
 	}
 	return common && (alone(b, other) || alone(other, b))
 }
@@ -184,6 +185,25 @@ func (b *belief) passes(now bool) {
 	b.passing = now
 }
 
+// upgraded notes that an upgradeable reader has become a writer, and checks that against the others.
+func (b *belief) upgraded(called int64) {
+	h := b.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, now := b.step, h.now()
+	s.action = upgrade
+	h.add(b.client, s, called, now)
+	b.step.weight, b.loose = exclusive, false
+	_, struck := h.removed(b)
+	for other := range h.active {
+		_, removed := h.removed(other)
+		if other != b && !removed && !struck && b.hold.Err() == nil && other.conflicts(b) && other.hold.Err() == nil {
+			h.wrong = append(h.wrong, fmt.Sprintf("at %v: %v was upgraded while client %d believed in %v",
+				time.Duration(now), s, other.client, other.step))
+		}
+	}
+}
+
 // downgraded notes that a writer has become a reader.
 func (b *belief) downgraded(called int64) {
 	h := b.history
@@ -192,7 +212,7 @@ func (b *belief) downgraded(called int64) {
 	s := b.step
 	s.action = downgrade
 	h.add(b.client, s, called, h.now())
-	b.step.weight = shared
+	b.step.weight = upgradeable
 }
 
 // wrote notes a write that took effect, or may have.

@@ -16,13 +16,14 @@ type action int
 
 const (
 	acquire   action = iota + 1
-	downgrade        // from exclusive to shared
+	downgrade        // from exclusive to upgradeable
+	upgrade          // back
 	end              // of a hold, however it ended
 	write            // to a store that is fenced by the lock
 )
 
 func (a action) String() string {
-	return [...]string{"?", "acquire", "downgrade", "end", "write"}[a]
+	return [...]string{"?", "acquire", "downgrade", "upgrade", "end", "write"}[a]
 }
 
 // step is an operation of a history. Only those that took effect, or may have, are in it.
@@ -30,7 +31,7 @@ type step struct {
 	action action
 	names  []string // several for a multi-lock
 	token  int64
-	weight int64 // of permits; 0 for an exclusive hold, -1 for a shared one
+	weight int64 // of permits; 0 for an exclusive hold, and less for a shared or upgradeable one
 	size   int64 // of the semaphore
 
 	// handedOn is whether the lock may have been handed on in memory, or kept: then the token is
@@ -40,8 +41,9 @@ type step struct {
 }
 
 const (
-	exclusive = 0
-	shared    = -1
+	exclusive   = 0
+	shared      = -1
+	upgradeable = -2
 )
 
 func (s step) String() string {
@@ -51,6 +53,8 @@ func (s step) String() string {
 		kind = "exclusive"
 	case shared:
 		kind = "shared"
+	case upgradeable:
+		kind = "upgradeable"
 	}
 	return fmt.Sprintf("%v %s %s #%d", s.action, strings.Join(s.names, "+"), kind, s.token)
 }
@@ -72,12 +76,12 @@ func (l lockState) admits(s step) bool {
 	}
 	sum := int64(0)
 	for _, weight := range l.holders {
-		if weight == exclusive || s.weight == exclusive || weight != shared && s.weight == shared {
+		if weight == exclusive || s.weight == exclusive || (weight < 0) != (s.weight < 0) || weight == upgradeable && s.weight == upgradeable {
 			return false
 		}
 		sum += weight
 	}
-	return s.weight == shared || sum+s.weight <= s.size
+	return s.weight < 0 || sum+s.weight <= s.size
 }
 
 // next returns the world after a step, and whether it is possible.
@@ -106,7 +110,12 @@ func (w world) next(s step) (world, bool) {
 			if !holds || l.holders[s.token] != exclusive {
 				return w, false
 			}
-			l.holders[s.token] = shared
+			l.holders[s.token] = upgradeable
+		case upgrade:
+			if len(l.holders) > 1 || l.holders[s.token] != upgradeable || s.token < l.highest {
+				return w, false
+			}
+			l.holders[s.token], l.highest = exclusive, s.token
 		case end:
 			if !holds {
 				return w, false
@@ -233,6 +242,20 @@ func TestTheModelTellsRightFromWrong(t *testing.T) {
 			one(acquire, "a", 1, exclusive, 0, 1), one(acquire, "a", 2, shared, 2, 3)}},
 		"a reader beside a downgraded writer": {true, []porcupine.Operation{
 			one(acquire, "a", 1, exclusive, 0, 1), one(downgrade, "a", 1, exclusive, 2, 5), one(acquire, "a", 2, shared, 0, 3)}},
+		"upgradeable beside readers": {true, []porcupine.Operation{
+			one(acquire, "a", 1, shared, 0, 1), one(acquire, "a", 2, upgradeable, 2, 3), one(acquire, "a", 3, shared, 4, 5)}},
+		"two that are upgradeable": {false, []porcupine.Operation{
+			one(acquire, "a", 1, upgradeable, 0, 1), one(acquire, "a", 2, upgradeable, 2, 3)}},
+		"an upgrade when the reader has left": {true, []porcupine.Operation{
+			one(acquire, "a", 1, upgradeable, 0, 1), one(acquire, "a", 2, shared, 2, 3), one(upgrade, "a", 1, upgradeable, 4, 9),
+			one(end, "a", 2, shared, 5, 8)}},
+		"an upgrade beside a reader": {false, []porcupine.Operation{
+			one(acquire, "a", 1, upgradeable, 0, 1), one(acquire, "a", 2, shared, 2, 3), one(upgrade, "a", 1, upgradeable, 4, 5)}},
+		"a reader beside what was upgraded": {false, []porcupine.Operation{
+			one(acquire, "a", 1, upgradeable, 0, 1), one(upgrade, "a", 1, upgradeable, 2, 3), one(acquire, "a", 2, shared, 4, 5)}},
+		"an upgraded writer that was downgraded": {true, []porcupine.Operation{
+			one(acquire, "a", 1, exclusive, 0, 1), one(downgrade, "a", 1, exclusive, 2, 3), one(upgrade, "a", 1, upgradeable, 4, 5),
+			one(downgrade, "a", 1, exclusive, 6, 7), one(acquire, "a", 2, shared, 8, 9)}},
 		"permits up to the size": {true, []porcupine.Operation{
 			one(acquire, "a", 1, 2, 0, 1), one(acquire, "a", 2, 1, 2, 3)}},
 		"more permits than the size": {false, []porcupine.Operation{

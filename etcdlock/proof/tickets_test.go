@@ -24,11 +24,31 @@ type ticketID struct {
 // the documents, and applied to etcd's history.
 type ticket struct {
 	ticketID
-	deleted              int64 // revision, or never
-	createdAt, deletedAt int64 // when that was seen
-	shares               int64 // the revision from which on an exclusive one lets readers in, or never
+	deleted              int64  // revision, or never
+	createdAt, deletedAt int64  // when that was seen
+	marks                []mark // of an exclusive one
 	value                string
 	lease                clientv3.LeaseID // with which it was created
+}
+
+// mark says that an exclusive ticket lets readers in from a revision on, or no more.
+type mark struct {
+	revision int64
+	shares   bool
+}
+
+func (t *ticket) marked(value []byte) bool {
+	return bytes.HasPrefix(value, []byte(`{"mark":"shared",`))
+}
+
+// letsIn returns the first revision from r on at which t keeps no readers waiting, or never.
+func (t *ticket) letsIn(r int64) int64 {
+	for i, m := range t.marks {
+		if m.shares && (i == len(t.marks)-1 || t.marks[i+1].revision > r) {
+			return min(max(r, m.revision), t.deleted)
+		}
+	}
+	return max(r, t.deleted)
 }
 
 func (t *ticket) queue() string { return t.key[:strings.LastIndexByte(t.key, '/')+1] }
@@ -37,6 +57,9 @@ func (t *ticket) name() string  { return t.key[len(t.queue()):] }
 func (t *ticket) mode() byte {
 	if name := t.name(); name != "" && strings.IndexByte("slp", name[0]) >= 0 {
 		return name[0]
+	}
+	if t.marked([]byte(t.value)) {
+		return 'u' // from the beginning
 	}
 	return 'x'
 }
@@ -76,14 +99,12 @@ func (l *timeline) put(kv *mvccpb.KeyValue, now int64) {
 	}
 	t := l.alive[key]
 	if t == nil {
-		t = &ticket{ticketID: ticketID{key, kv.CreateRevision}, createdAt: now, deleted: never, deletedAt: never, shares: never,
+		t = &ticket{ticketID: ticketID{key, kv.CreateRevision}, createdAt: now, deleted: never, deletedAt: never,
 			value: string(kv.Value), lease: clientv3.LeaseID(kv.Lease)}
 		l.alive[key], l.tickets[t.ticketID] = t, t
 		l.queues[t.queue()] = append(l.queues[t.queue()], t)
 	}
-	if bytes.HasPrefix(kv.Value, []byte(`{"mark":"shared",`)) {
-		t.shares = min(t.shares, kv.ModRevision)
-	}
+	t.marks = append(t.marks, mark{kv.ModRevision, t.marked(kv.Value)})
 }
 
 func (l *timeline) deleted(key string, revision, now int64) {
@@ -119,10 +140,19 @@ func (l *timeline) owns(t *ticket) int64 {
 			ends = append(ends, other)
 			sum += other.number()
 		case t.mode() == 's' && other.mode() == 's':
-		case t.mode() == 's':
-			first = max(first, min(other.deleted, other.shares))
+		case t.mode() == 's': // below
+		case t.mode() == 'u' && other.mode() == 's':
 		default:
 			first = max(first, other.deleted)
+		}
+	}
+	for again := t.mode() == 's'; again; { // until there is a revision at which none keeps it out
+		again = false
+		for _, other := range l.queues[t.queue()] {
+			if other.created < t.created && other.deleted > first && other.mode() != 's' && first < never {
+				next := other.letsIn(first)
+				first, again = next, again || next > first
+			}
 		}
 	}
 	slices.SortFunc(ends, func(a, b *ticket) int { return int(a.deleted - b.deleted) })
@@ -133,6 +163,40 @@ func (l *timeline) owns(t *ticket) int64 {
 		first, sum, ends = ends[0].deleted, sum-ends[0].number(), ends[1:]
 	}
 	return first
+}
+
+// upgradedBeside returns a shared ticket that owned when the mark of another one of its queue was removed.
+func (l *timeline) upgradedBeside() (wrong []string) {
+	for _, queue := range l.queues {
+		for _, t := range queue {
+			for i, m := range t.marks {
+				if i == 0 || m.shares || !t.marks[i-1].shares {
+					continue
+				}
+				for _, other := range queue {
+					if other.mode() == 's' && other.there(m.revision) && l.owns(other) < m.revision {
+						wrong = append(wrong, fmt.Sprintf("%s was upgraded at revision %d, and %s, created at %d, owned", t.key, m.revision, other.key, other.created))
+					}
+				}
+			}
+		}
+	}
+	return wrong
+}
+
+// upgraded reports whether a ticket was there without a mark at some revision, from the first to the last.
+func (l *timeline) upgraded(id ticketID, first, last int64) bool {
+	t := l.tickets[id]
+	for i, m := range t.marks {
+		end := t.deleted
+		if i+1 < len(t.marks) {
+			end = t.marks[i+1].revision
+		}
+		if !m.shares && m.revision <= last && first < end {
+			return true
+		}
+	}
+	return false
 }
 
 // ownedTogether returns an error if there is no revision, from the first to the last, at which all the tickets owned.

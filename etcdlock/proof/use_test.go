@@ -24,6 +24,9 @@ func (u *user) use(ctx context.Context, t *take, b *belief, h *etcdlock.Hold) {
 			u.downgrade(ctx, t, b, h)
 		}
 	}
+	if b.step.weight == upgradeable {
+		u.upgrade(ctx, t, b, h)
+	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for time.Now().Before(until) && b.look() {
@@ -134,6 +137,28 @@ func (u *user) write(ctx context.Context, t *take, b *belief, h *etcdlock.Hold) 
 		_, err = h.Txn(bounded).Then(clientv3.OpPut(fencedData+t.names[0], fmt.Sprint(h.Token()))).Commit()
 	})
 	b.wrote(began.at, err == nil)
+}
+
+// upgrade makes a reader a writer, writes, and goes back perhaps.
+func (u *user) upgrade(ctx context.Context, t *take, b *belief, h *etcdlock.Hold) {
+	for range u.random.IntN(3) {
+		bounded, cancel := u.briefly(ctx)
+		var err error
+		what := fmt.Sprintf("client %d, upgrade of %v", u.number, t.step)
+		began, done := u.during(bounded, t.life, what, func() { err = h.Upgrade(bounded) })
+		cancel()
+		if err != nil {
+			u.history.refused(err)
+			continue
+		}
+		noted(u.history, &u.history.upgrades, release{what, b.tickets, began, done})
+		b.upgraded(began.at)
+		u.write(ctx, t, b, h)
+		if u.random.IntN(2) == 0 {
+			return
+		}
+		u.downgrade(ctx, t, b, h)
+	}
 }
 
 // downgrade lets readers in. If its answer is lost, either may be true, so it is tried again.

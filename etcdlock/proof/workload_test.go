@@ -77,7 +77,7 @@ type locking func(context.Context) (*etcdlock.Hold, error)
 func (u *user) choose(t *take) locking {
 	l, name := t.life, plainNames[u.random.IntN(len(plainNames))]
 	t.names = []string{name}
-	switch u.random.IntN(24) {
+	switch u.random.IntN(26) {
 	case 0, 1, 2, 3, 20, 21, 22, 23:
 		t.names = []string{wideNames[u.random.IntN(len(wideNames))]}
 		return etcdlock.NewMutex(l.sessions, t.names[0], l.counted).Lock
@@ -91,6 +91,12 @@ func (u *user) choose(t *take) locking {
 	case 7:
 		t.weight = shared
 		return etcdlock.NewRWMutex(l.sessions, name, l.counted).TryRLock
+	case 24, 25:
+		t.weight = upgradeable
+		if u.random.IntN(4) == 0 {
+			return etcdlock.NewRWMutex(l.sessions, name, l.counted).TryLockUpgradeable
+		}
+		return etcdlock.NewRWMutex(l.sessions, name, l.counted).LockUpgradeable
 	case 8:
 		t.confirmed = false
 		t.names = []string{"slow"}
