@@ -53,8 +53,8 @@ func (u *UpgradeableLock) TryLock(ctx context.Context) (*Hold, error) {
 // It takes one round trip and one raft entry if no reader holds the lock or waits for it. Otherwise it takes three, two raft
 // entries, and a watch and a read for each time that it waits for a reader. On a writer's hold it does nothing.
 //
-// If ctx ends first, the error wraps its error, and the hold is what it was. Only if etcd does not answer for another 250 ms,
-// later readers may have to wait until Upgrade is called again, or the hold ends. The error wraps [ErrLost] (or [ErrClosed],
+// If ctx ends first, the error wraps its error, and the hold is what it was. What an unanswered request may have changed, the
+// session undoes in the background; until etcd answers, later readers may have to wait. The error wraps [ErrLost] (or [ErrClosed],
 // [ErrUnlocked]) if the hold has ended. It is [ErrUpgrade] for the hold of a reader that is not upgradeable, and if ctx comes
 // from one of the same lock, for which the call would wait. Other holds that cannot be downgraded get an error, and so does
 // a call while another Upgrade or Downgrade of the hold is under way.

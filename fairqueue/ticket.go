@@ -15,7 +15,7 @@ import (
 
 // Ticket is a place in line: a key in one queue, or one in each of several, all created at one
 // revision. Its methods are safe for concurrent use, except Wait, which is to be called once and
-// before Share, Upgrade, Set and PassTo.
+// before Share, Upgrade, Set and PassTo, and except that calls of Share and Upgrade must not overlap.
 type Ticket struct {
 	// Slot is the number that Wait has given to a permit ([Options]), and -1 for other tickets.
 	Slot int

@@ -10,7 +10,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/internal/keys"
-	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/internal/within"
 )
 
@@ -35,9 +34,8 @@ import (
 //   - u, u2, s: u2 waits, and s owns, before an upgrade. u2 is delayed by no reader, and would not be served earlier if s
 //     waited.
 //   - The context ends: the barrier is given up as any ticket is, and those behind it wake. If an answer was lost, the mark may
-//     be missing, and is put back. If that is not answered either, shared tickets wait for u until Upgrade or Share is called
-//     again, or u leaves. An attempt that arrives late removes the mark only if the barriers are there, and nothing was
-//     written since.
+//     be missing, or an attempt may remove it later. So the session writes it again, in the background, until etcd answers.
+//     After that write no earlier attempt has an effect. Upgrade and Share take their turns after it.
 //   - A reply is lost: the next attempt finds the value that it was to write, later than the one that it knows.
 //   - Share while an earlier attempt is in doubt, or the other way round: each is on condition of the last write of the key.
 //   - The session is lost: the ticket and the barrier have one lease.
@@ -55,9 +53,9 @@ var errNoBarrier = errors.New("etcdlock: the place in line of the upgrade was re
 // of all tickets that wait. If t owns alone already, it does nothing. Otherwise it makes one transaction if there is no
 // shared ticket, and else two, a read, and a watch and a read for each time that it waits for a shared ticket.
 //
-// If it returns an error, t still shares; if the error wraps ctx's, it may keep later shared tickets waiting until Upgrade or
-// Share is called again. It wraps [ErrGone] if t is gone. Not to be called at the same time as Share. Tickets of other
-// modes, or of several keys, panic.
+// If it returns an error, t still shares, or is lost. If the error wraps ctx's, later shared tickets may wait until etcd has answered in
+// the background. It wraps [ErrGone] if t is gone. Calls of Upgrade and Share must not overlap. Tickets of other modes, or of
+// several keys, panic.
 func (t *Ticket) Upgrade(ctx context.Context) error {
 	needContext(ctx)
 	p := t.exclusive()
@@ -65,14 +63,17 @@ func (t *Ticket) Upgrade(ctx context.Context) error {
 		return nil
 	}
 	err := p.upgrade(ctx)
-	if err == nil {
-		p.shares.Store(false)
+	if err != nil {
+		p.key.PutBack(markedValue(p.key.Value)) // an attempt to remove it may have been applied, or may yet be
+		return t.failed(err)
 	}
-	return t.failed(err)
+	p.shares.Store(false)
+	return t.failed(t.Session().Err()) // it may have been lost since the answer
 }
 
 func (p *part) upgrade(ctx context.Context) error {
-	done, _, err := p.unmark(ctx, []clientv3.Cmp{p.queue.space.shared().vacant()})
+	value := unmarkedValue(p.key.Value)
+	done, _, err := p.key.Replace(ctx, value, []clientv3.Cmp{p.queue.space.shared().vacant()})
 	if done || err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (p *part) upgrade(ctx context.Context) error {
 			continue
 		}
 		conditions := []clientv3.Cmp{own.key.Guard(), keys.CreatedAt(nearest.key, nearest.revision)}
-		done, at, err := p.unmark(ctx, conditions, clientv3.OpDelete(own.key.Name))
+		done, at, err := p.key.Replace(ctx, value, conditions, clientv3.OpDelete(own.key.Name))
 		if done && at > 0 {
 			own.key.Removed()
 		}
@@ -104,18 +105,6 @@ func (p *part) upgrade(ctx context.Context) error {
 		}
 		minRevision = at
 	}
-}
-
-// unmark removes the mark, as [keys.Key.Replace] does. If that fails, an answer may have been lost. Then it puts the mark
-// back, or later shared tickets would wait although t has not been upgraded. If etcd does not answer that soon, they do.
-func (p *part) unmark(ctx context.Context, conditions []clientv3.Cmp, more ...clientv3.Op) (done bool, at int64, err error) {
-	done, at, err = p.key.Replace(ctx, unmarkedValue(p.key.Value), conditions, more...)
-	if err != nil {
-		ctx, cancel := request.Grace(ctx)
-		defer cancel()
-		_ = p.key.Set(ctx, markedValue(p.key.Value)) // err is returned
-	}
-	return done, at, err
 }
 
 // joinBarrier puts an exclusive ticket at the end of the queue. Its value says what waits for it.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/fairqueue"
@@ -282,6 +283,58 @@ func TestALateAttemptOfAnUpgradeChangesNothing(t *testing.T) {
 	}
 }
 
+// It was sent when there was no reader. One came and left before it arrives.
+func TestALateFirstAttemptOfAnUpgradeChangesNothing(t *testing.T) {
+	c, client, q := beginQueue(t)
+	ticket := hold(t, q, u)
+	ctx, cancel := context.WithCancel(within(t, patience))
+	held := c.Hold("Txn", embedtest.When(unmarking), embedtest.Once())
+	upgrade := background(t, func() error { return ticket.Upgrade(ctx) })
+	require.NoError(t, held.Wait(within(t, patience)))
+	reader := hold(t, q, s)
+	eventually(t, "the barrier is in line", func() bool { return len(keysUnder(t, client, "q")) == 3 })
+	cancel()
+	require.ErrorIs(t, result(t, upgrade), context.Canceled)
+	leave(t, reader)
+	eventuallyOnly(t, q, ticket)
+	eventuallyWritten(t, client, ticket)
+	arrive(t, c, held)
+	require.Equal(t, fairqueue.Upgradeable, entriesOf(t, q)[0].Mode)
+	leave(t, try(t, q, s))
+}
+
+// eventuallyWritten waits until the mark has been put back.
+func eventuallyWritten(t *testing.T, client *clientv3.Client, ticket *fairqueue.Ticket) {
+	t.Helper()
+	eventually(t, "the mark is put back", func() bool {
+		answer, err := client.Get(within(t, patience), ticket.Key())
+		require.NoError(t, err)
+		return len(answer.Kvs) == 1 && answer.Kvs[0].ModRevision > ticket.Revision()
+	})
+}
+
+// Etcd answers only after the caller has gone.
+func TestAMarkThatAnUpgradeHasRemovedIsPutBackInTheBackground(t *testing.T) {
+	c, _, q := beginQueue(t)
+	ticket := hold(t, q, u)
+	removed := c.LoseReply("Txn", embedtest.When(unmarking), embedtest.Once())
+	ctx, cancel := context.WithCancel(within(t, patience))
+	upgrade := background(t, func() error { return ticket.Upgrade(ctx) })
+	require.NoError(t, removed.Wait(within(t, patience)))
+	lost := c.LoseRequest("Txn", embedtest.When(unmarking))
+	cancel()
+	require.ErrorIs(t, result(t, upgrade), context.Canceled)
+	requireBusy(t, q, s)
+	again, stop := context.WithTimeout(within(t, patience), 20*time.Millisecond)
+	defer stop()
+	require.ErrorIs(t, result(t, background(t, func() error { return ticket.Upgrade(again) })), context.DeadlineExceeded)
+	lost.Heal()
+	eventually(t, "readers own", func() bool { return entriesOf(t, q)[0].Mode == fairqueue.Upgradeable })
+	leave(t, hold(t, q, s))
+	require.NoError(t, ticket.Upgrade(within(t, patience)))
+	requireOwners(t, q, ticket)
+}
+
 // It would remove a ticket that has the name of the barrier by now.
 func TestALateAttemptOfAnUpgradeRemovesNoTicketButItsBarrier(t *testing.T) {
 	c, client, q := beginQueue(t)
@@ -300,7 +353,7 @@ func TestALateAttemptOfAnUpgradeRemovesNoTicketButItsBarrier(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, result(t, upgrade), context.Canceled)
 	require.NoError(t, lost.Wait(within(t, patience)), "the mark is not put back")
-	lost.Heal()
+	defer lost.Heal()
 	eventually(t, "the barrier is gone", func() bool { return revisionOf(t, client, barrier.Key) == 0 })
 	var again *fairqueue.Ticket
 	for again == nil || again.Key() != barrier.Key {

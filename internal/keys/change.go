@@ -32,6 +32,32 @@ func (k *Key) Set(ctx context.Context, value string) error {
 	}
 }
 
+// PutBack sets the value in the background, after a failed Replace, until the key is gone or the session ends. It has the
+// turn when it returns. So later calls come after it, and attempts of earlier ones that arrive late change nothing. If another
+// PutBack has the turn, that is enough: the failed call has waited for it, and sent nothing.
+func (k *Key) PutBack(value string) {
+	select {
+	case k.turn <- struct{}{}:
+	default:
+		return
+	}
+	started := k.link().Start(func(ctx context.Context) {
+		defer func() { <-k.turn }()
+		for {
+			done, _, err := k.replace(ctx, value, nil)
+			if done || err != nil && !request.IsAnswer(err, rpctypes.ErrNoSpace) {
+				return
+			}
+			if err != nil {
+				request.Sleep(ctx, ctx, request.Jitter(time.Second))
+			}
+		}
+	})
+	if !started {
+		<-k.turn
+	}
+}
+
 // Replace is Set on further conditions and with further writes. If done is false, a condition did not hold at revision at, and
 // nothing was written. If done is true and at is 0, an attempt whose answer was lost, of this call or an earlier one, has
 // written the value, and this one nothing.

@@ -62,7 +62,7 @@ func (e *Epoch) Doubt(key string, free func()) {
 		l.setLasting(&d)
 	}
 	if e.doubts = append(e.doubts, d); !e.resolving {
-		e.resolving = l.start(e.resolve)
+		e.resolving = l.Start(e.resolve)
 	}
 }
 

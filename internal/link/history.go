@@ -88,7 +88,7 @@ func (l *Link) ObserveRenewal(header *etcdserverpb.ResponseHeader) {
 	if l.Observe(header) != nil || !behind || !l.history.asking.CompareAndSwap(false, true) {
 		return
 	}
-	l.start(func(ctx context.Context) {
+	l.Start(func(ctx context.Context) {
 		_, _, _ = l.Commit(ctx, Transaction{Then: []clientv3.Op{clientv3.OpTxn(nil, nil, nil)}})
 		l.history.asking.Store(false)
 	})

@@ -97,7 +97,7 @@ func New(s Session, logger *slog.Logger) *Link {
 		turns:      make(chan struct{}, turnLimit),
 	}
 	l.retired, l.retire = context.WithCancel(l.ctx)
-	l.queue = coalesce.New(l.ctx, l.send, l.start, l.countAbandoned)
+	l.queue = coalesce.New(l.ctx, l.send, l.Start, l.countAbandoned)
 	return l
 }
 
@@ -108,9 +108,9 @@ func (l *Link) Wait() {
 	l.running.Wait()
 }
 
-// start runs f in a goroutine that Wait waits for, unless the session is over. Its
+// Start runs f in a goroutine that Wait waits for, unless the session is over. Its
 // context ends with the session.
-func (l *Link) start(f func(context.Context)) (started bool) {
+func (l *Link) Start(f func(context.Context)) (started bool) {
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	if l.ctx.Err() != nil {

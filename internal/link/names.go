@@ -118,7 +118,7 @@ func (l *Link) Discard(key string, revision int64, gone func()) {
 // DiscardAfter is Discard, not before d has passed. If the session ends earlier, the
 // key stays for as long as the lease that it is bound to.
 func (l *Link) DiscardAfter(d time.Duration, key string, revision int64, gone func()) {
-	l.start(func(ctx context.Context) {
+	l.Start(func(ctx context.Context) {
 		if d > 0 {
 			l.setAside(1)
 			if !request.Sleep(ctx, ctx, d) {

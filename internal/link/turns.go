@@ -65,7 +65,7 @@ func (l *Link) gather(key string, ask func(context.Context, int) (any, error)) *
 	if before := g; g == nil || g.asked {
 		g = &gathering{answered: make(chan struct{})}
 		l.gatherings[key] = g
-		l.start(func(ctx context.Context) { // or else the session has ended, and the callers see that
+		l.Start(func(ctx context.Context) { // or else the session has ended, and the callers see that
 			if before != nil {
 				<-before.answered
 			}

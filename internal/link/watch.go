@@ -135,7 +135,7 @@ func (l *Link) keepStream(key string) {
 	if l.client.Username == "" || l.keeps {
 		return
 	}
-	l.keeps = l.start(func(ctx context.Context) {
+	l.keeps = l.Start(func(ctx context.Context) {
 		defer func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
