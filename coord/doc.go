@@ -33,7 +33,9 @@
 //  7. A member gives a shard to another one only when that stands in line for it. The context of its work ends with
 //     [ErrReassigned]. The shard is released when the work has returned.
 //  8. If etcd and the members answer at once, a shard is without an owner for no longer than the settle time
-//     ([WithSettle]) and a second after its work has returned; after a crash, also for the session's TTL.
+//     ([WithSettle]) and a second after its work has returned; after a crash, also for the session's TTL. This has been
+//     measured with up to 20 members and 512 shards. It begins anew if the member that is to have the shard goes as well. If that
+//     member cannot reach etcd, the time until it can, or until its lease expires, is added.
 //  9. All members declare the same number of shards. One that joins an older member with another number gets a
 //     [*CountError], and owns nothing.
 //
@@ -110,6 +112,6 @@
 //
 // Joining is one round trip and one raft entry, however many members there are. A member costs a watch and a small read about
 // every 10 s. Observe costs one read of all members, a watch on them, and about every 10 s a read without values; each change is one event to each
-// observer. A member of Shards costs a membership, an Observe of members and shards, and a lock for each shard that it owns. So
-// Shards are for some hundreds of shards.
+// observer. A member of Shards costs a membership, an Observe of members and shards, and a lock for each shard that it owns: about
+// every 10 s a read and a new watch. So Shards are for some hundreds of shards.
 package coord
