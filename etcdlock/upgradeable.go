@@ -45,7 +45,7 @@ func (u *UpgradeableLock) TryLock(ctx context.Context) (*Hold, error) {
 
 // Upgrade turns an upgradeable reader's hold into a writer's: the hold of [RWMutex.LockUpgradeable], or of a writer that was
 // downgraded. It waits for readers that hold the lock, and for those that are in line before it calls, unless a writer is
-// ahead of them. Later ones wait. It is ahead of the writers that wait. No other client writes between the begin of the hold
+// ahead of them. Later ones wait. It is ahead of the writers that wait. No other client writes between the beginning of the hold
 // and its end, so what was read before the upgrade is still true. The hold and its token stay the same. The token is higher
 // than those of all writers before. It is a wait under a hold: if a reader that it waits for waits for another lock of this
 // process, that is a deadlock.
