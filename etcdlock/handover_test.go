@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -42,14 +43,22 @@ func withLocal(t *testing.T, test func(*testing.T, *local), opts ...etcdlock.Opt
 	})
 }
 
-// lineUp has n goroutines lock m one after the other, each known to wait before the next one comes.
+// lineUp has n goroutines lock m one after the other, in virtual time. Each is in its place before the next one comes.
 func lineUp(t *testing.T, ctx context.Context, m *etcdlock.Mutex, n int) (waiting []<-chan result) {
 	t.Helper()
 	for range n {
-		before := etcdlock.WaitingLocally(m)
-		waiting = append(waiting, locking(ctx, m))
-		require.Eventually(t, func() bool { return etcdlock.WaitingLocally(m) == before+1 }, patience, waitABit)
+		waiting = append(waiting, lockingLocally(t, ctx, m))
+		synctest.Wait() // it may have been counted, and not wait yet
 	}
+	return waiting
+}
+
+// lockingLocally locks m in the background, and returns when that counts as waiting in memory.
+func lockingLocally(t *testing.T, ctx context.Context, m *etcdlock.Mutex) <-chan result {
+	t.Helper()
+	before := etcdlock.WaitingLocally(m)
+	waiting := locking(ctx, m)
+	require.Eventually(t, func() bool { return etcdlock.WaitingLocally(m) == before+1 }, patience, waitABit)
 	return waiting
 }
 

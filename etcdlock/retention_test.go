@@ -213,14 +213,14 @@ func TestAGrantThatIsOlderThanTheCallIsOfATicketThatIsThere(t *testing.T) {
 	m := etcdlock.NewMutex(newSession(t, mine), "orders", handedOn)
 	joining := cluster.Hold("Txn", embedtest.Once())
 	ctx, cancel := context.WithCancel(within(t))
-	first := lineUp(t, ctx, m, 1)[0]
+	first := lockingLocally(t, ctx, m)
 	require.NoError(t, joining.Wait(within(t)))
 	link.Blackhole()
 	joining.Heal()
 	awaitTickets(t, client, 1)
 	remove(t, client, keysAt(t, client, "etcdlock/orders/")[0])
 	theirs := lock(t, etcdlock.NewMutex(newSession(t, client), "orders"))
-	later := lineUp(t, within(t), m, 1)[0]
+	later := lockingLocally(t, within(t), m)
 	cancel()
 	require.ErrorIs(t, await(t, "giving up", first).err, context.Canceled)
 	link.Heal()
