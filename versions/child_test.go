@@ -114,5 +114,5 @@ func (h *holder) interrupt() error {
 // kill ends the process without a chance to clean up.
 func (h *holder) kill() {
 	_ = h.cmd.Process.Kill()
-	<-h.end
+	<-h.end //nolint:errcheck // that of a process that was killed
 }

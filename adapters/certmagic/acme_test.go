@@ -46,10 +46,10 @@ func authority() error {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/issued":
-			fmt.Fprint(w, issued.Load())
+			_, _ = fmt.Fprint(w, issued.Load())
 			return
 		case r.URL.Path == "/accounts":
-			fmt.Fprint(w, accounts.Load())
+			_, _ = fmt.Fprint(w, accounts.Load())
 			return
 		case strings.HasPrefix(r.URL.Path, "/finalize-order/"):
 			issued.Add(1)

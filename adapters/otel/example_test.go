@@ -41,7 +41,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer h.Unlock(ctx)
+	defer func() { _ = h.Unlock(ctx) }()
 	var measured metricdata.ResourceMetrics
 	if err := reader.Collect(ctx, &measured); err != nil {
 		log.Fatal(err)

@@ -40,7 +40,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer h.Unlock(ctx)
+	defer func() { _ = h.Unlock(ctx) }()
 	err = testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP etcdlock_held Holds of locks.
 # TYPE etcdlock_held gauge

@@ -35,7 +35,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(shared)
+	defer func() { _ = os.RemoveAll(shared) }()
 
 	composer := handler.NewStoreComposer()
 	filestore.New(shared).UseIn(composer)

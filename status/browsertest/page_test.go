@@ -162,7 +162,7 @@ func TestARestartOfThePageIsSurvived(t *testing.T) {
 	t.Cleanup(func() {
 		page.Close()
 		_ = server.Close()
-		<-served
+		require.ErrorIs(t, <-served, http.ErrServerClosed)
 	})
 	b.until(live + " && " + row("after") + " && !" + row("before") + ` && document.querySelector('#offline').hidden`)
 	b.clean()
