@@ -142,7 +142,7 @@ func tenantOf(t *testing.T, cluster *embedtest.Cluster, prefix string) *clientv3
 	return client
 }
 
-// All is done next to a neighbour in another namespace who has the lock of the same name all the time.
+// All is done next to a neighbour in another namespace that has the lock of the same name all the time.
 func TestEveryKindOfLockKeepsToTheNamespaceOfItsClient(t *testing.T) {
 	everyKind(t, func(t *testing.T, b *bench) {
 		root := b.client

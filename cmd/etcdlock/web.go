@@ -24,7 +24,7 @@ func newWeb(c *connection) *cobra.Command {
 lock's name leads to its holders and waiters with their leases. /api/ has what "ls -o json" prints, and
 /api/lock?name=NAME what "inspect -o json" prints. The page only reads.
 
-It does not authenticate: whoever can reach the address can read the page, so the default is one of this
+It does not authenticate: any program that reaches the address can read the page, so the default is one of this
 machine alone. There it answers only requests for localhost or a loopback address, so that no page of another site can
 read it by a name of its own. A reverse proxy that passes another host name on needs --allow-host.
 
@@ -65,7 +65,7 @@ func (c *connection) web(ctx context.Context, address string, hosts []string, op
 	if isLocal(address) {
 		h = onlyFor(page, hosts)
 	} else {
-		say("whoever can reach %s can read the page: it does not authenticate", address)
+		say("any program that reaches %s can read the page: it does not authenticate", address)
 	}
 	return serve(ctx, address, "locks at http://%s/", h)
 }

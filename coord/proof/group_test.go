@@ -230,7 +230,7 @@ func (r *groupRun) check(history []*clientv3.Event) {
 		return i
 	}
 	for _, b := range r.beliefs {
-		require.Equal(r.t, int64(b.token), states[at(b.revision)].first[b.id], "who is %s at %d", b.id, b.revision)
+		require.Equal(r.t, int64(b.token), states[at(b.revision)].first[b.id], "the member %s at %d", b.id, b.revision)
 	}
 	for _, read := range r.readings {
 		was := states[at(read.since) : at(read.until)+1]
