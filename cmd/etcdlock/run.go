@@ -120,7 +120,7 @@ func (r *lockFlags) register(f *pflag.FlagSet) {
 	f.SetInterspersed(false)
 	r.protection.register(f)
 	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "fail if the lock is not free")
-	f.VarP(&r.wait, "wait", "w", "fail if the lock was not obtained after so long")
+	f.VarP(&r.wait, "wait", "w", "fail if the lock was not obtained after so long; by default, wait for ever")
 	f.Var(&r.wait, "timeout", "the same as --wait")
 	f.BoolVarP(&r.shared, "shared", "s", false, "take a shared lock")
 	f.BoolP("exclusive", "x", true, "take an exclusive lock")

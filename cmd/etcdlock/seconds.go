@@ -26,4 +26,10 @@ func (s *seconds) Set(text string) error {
 
 func (s *seconds) Type() string { return "duration" }
 
-func (s *seconds) String() string { return s.Duration.String() }
+// String returns "0" for a default of zero, which the help then leaves out.
+func (s *seconds) String() string {
+	if s.Duration == 0 {
+		return "0"
+	}
+	return s.Duration.String()
+}
