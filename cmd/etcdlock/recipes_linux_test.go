@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recipe returns the command below a comment of the README's section on the shell.
+// recipe returns the command below a comment of the recipes in docs/shell.md.
 func recipe(t *testing.T, comment string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../docs/shell.md")
 	require.NoError(t, err)
-	_, section, _ := strings.Cut(string(text), "\n## From the shell\n")
+	_, section, _ := strings.Cut(string(text), "\n## Recipes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	_, block, found := strings.Cut(section, "# "+comment)
 	require.True(t, found, comment)
@@ -40,7 +40,7 @@ func newKitchen(t *testing.T) kitchen {
 	return k
 }
 
-// program makes one of the programs that the README has in /usr/local/bin.
+// program makes one of the programs that the recipes have in /usr/local/bin.
 func (k kitchen) program(name, script string) kitchen {
 	k.t.Helper()
 	path := filepath.Join(k.dir, name)
