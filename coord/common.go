@@ -7,7 +7,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
@@ -48,21 +47,13 @@ func (c *common) ready(ctx context.Context) error {
 // it is to a wait for a lock; etcd's client would try for seconds.
 func (c *common) client(ctx context.Context) (*clientv3.Client, error) {
 	if has, ok := c.source.(interface{ Client() *clientv3.Client }); ok {
-		return has.Client(), lostIfClosed(has.Client(), nil)
+		return has.Client(), request.CheckClient(has.Client())
 	}
 	s, err := c.source.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return s.Client(), nil
-}
-
-// lostIfClosed returns a loss if the client is closed, and err otherwise.
-func lostIfClosed(client *clientv3.Client, err error) error {
-	if closed := request.CheckClient(client); closed != nil {
-		return fmt.Errorf("%w: %w", etcdlock.ErrLost, closed)
-	}
-	return err
 }
 
 // failed wraps err unless it is nil.

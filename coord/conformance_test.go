@@ -3,6 +3,7 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"testing"
 	"time"
 
@@ -136,6 +137,53 @@ func TestSessionsThatAreClosedEndWhatNeedsOne(t *testing.T) {
 		require.NoError(t, k.Close(limited(t)))
 		requireWrapped(t, <-ended, c.op, etcdlock.ErrClosed)
 		requireWrapped(t, c.call(limited(t), k), c.op, etcdlock.ErrClosed)
+	}
+}
+
+// membersCalls are the calls about members.
+func membersCalls() []recipeCall {
+	group := func(k *session.Keeper) *coord.Group { return coord.NewGroup(k, "x") }
+	parts := func(k *session.Keeper) *coord.Shards { return coord.NewShards(k, "x", 2) }
+	return []recipeCall{
+		{op: "join", call: func(ctx context.Context, k *session.Keeper) error {
+			_, err := group(k).Join(ctx, "id", "")
+			return err
+		}},
+		{op: "keep", call: func(ctx context.Context, k *session.Keeper) error { return group(k).Keep(ctx, "id", "") }},
+		{op: "members", call: func(ctx context.Context, k *session.Keeper) error {
+			_, err := group(k).Members(ctx)
+			return err
+		}},
+		{op: "observe", call: func(ctx context.Context, k *session.Keeper) error { return lastOf(group(k).Observe(ctx)) }},
+		{op: "run", call: func(ctx context.Context, k *session.Keeper) error {
+			return parts(k).Run(ctx, "id", func(context.Context, *etcdlock.Hold, int) error { return errors.New("the work was called") })
+		}},
+		{op: "owners", call: func(ctx context.Context, k *session.Keeper) error {
+			_, err := parts(k).Owners(ctx)
+			return err
+		}},
+		{op: "observe", call: func(ctx context.Context, k *session.Keeper) error { return lastOf(parts(k).Observe(ctx)) }},
+	}
+}
+
+// lastOf returns the last error of a sequence.
+func lastOf[T any](all iter.Seq2[T, error]) (last error) {
+	for _, last = range all {
+	}
+	return last
+}
+
+func TestEveryCallReportsALossWhenTheClientIsClosed(t *testing.T) {
+	t.Parallel()
+	cluster, _ := start(t)
+	client, err := cluster.NewClient()
+	require.NoError(t, err)
+	k := keep(t, client)
+	require.NoError(t, client.Close())
+	for _, c := range append(recipeCalls(), membersCalls()...) {
+		err := c.call(limited(t), k)
+		requireWrapped(t, err, c.op, etcdlock.ErrLost)
+		require.ErrorContains(t, err, "the client was closed")
 	}
 }
 

@@ -42,8 +42,8 @@ func (g *Group) Join(ctx context.Context, id, value string) (*Member, error) {
 }
 
 // Keep is a member for as long as ctx lasts. It joins, joins again after a loss, within about a second of the next
-// session, and leaves when ctx ends. Until then it returns only if joining fails for good: see Join; a session or Keeper
-// that is closed, or a session that is lost and not of a Keeper. When ctx has ended, the error wraps its cause. src should
+// session, and leaves when ctx ends. Until then it returns only if joining fails for good: see Join; a session, Keeper or
+// client that is closed, or a session that is lost and not of a Keeper. When ctx has ended, the error wraps its cause. src should
 // be a [session.Keeper].
 //
 // Keep does not say when it is a member. A process that must not work while it is none uses Join, or [Shards].

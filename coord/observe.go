@@ -34,7 +34,7 @@ func (c *common) explain(client *clientv3.Client, err error) error {
 	case request.IsAnswer(err, rpctypes.ErrPermissionDenied):
 		return fmt.Errorf("%w: the client's user must not read keys that begin with %q", err, c.folder+"/")
 	}
-	return lostIfClosed(client, request.Explain(client, err))
+	return request.Explain(client, err)
 }
 
 // observe follows the keys below a folder. It calls see with every state, or the latest, and the folders that have changed, and

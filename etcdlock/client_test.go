@@ -2,6 +2,7 @@ package etcdlock_test
 
 import (
 	"context"
+	"iter"
 	"regexp"
 	"strings"
 	"testing"
@@ -90,6 +91,59 @@ func TestAWaitOfEveryKindEndsWhenTheClientIsClosed(t *testing.T) {
 		unlock(t, blocker)
 		revoke(t, b.client, s) // what nobody else can do any more
 	})
+}
+
+func TestTheCallsOfEveryKindReportALossWhenTheClientIsClosed(t *testing.T) {
+	everyKind(t, func(t *testing.T, b *bench) {
+		client, err := b.cluster.NewClient()
+		require.NoError(t, err)
+		keeper, lost := session.Keep(client), newSession(t, client)
+		require.NoError(t, client.Close())
+		for _, src := range []session.Source{keeper, lost} {
+			l := b.open(src, "orders")
+			_, err := l.Lock(within(t))
+			require.ErrorIs(t, err, etcdlock.ErrLost)
+			_, err = l.TryLock(within(t))
+			require.ErrorIs(t, err, etcdlock.ErrLost)
+			require.ErrorContains(t, err, "the client was closed")
+		}
+	})
+}
+
+func TestEveryOtherCallReportsALossWhenTheClientIsClosed(t *testing.T) {
+	cluster, _ := newCluster(t)
+	client, err := cluster.NewClient()
+	require.NoError(t, err)
+	keeper := session.Keep(client)
+	require.NoError(t, client.Close())
+	election, permits := etcdlock.NewElection(keeper, "x"), etcdlock.NewSemaphore(keeper, "x", 2)
+	for name, call := range map[string]func(ctx context.Context) error{
+		"Session": func(ctx context.Context) error { _, err := keeper.Session(ctx); return err },
+		"New":     func(ctx context.Context) error { _, err := session.New(ctx, client); return err },
+		"Run": func(ctx context.Context) error {
+			return election.Run(ctx, "me", func(context.Context, *etcdlock.Term) error { return nil })
+		},
+		"Leader":       func(ctx context.Context) error { _, err := election.Leader(ctx); return err },
+		"Candidates":   func(ctx context.Context) error { _, err := election.Candidates(ctx); return err },
+		"Observe":      func(ctx context.Context) error { return lastOf(election.Observe(ctx)) },
+		"Resize":       func(ctx context.Context) error { return permits.Resize(ctx, 3) },
+		"Sizes":        func(ctx context.Context) error { return lastOf(permits.Sizes(ctx)) },
+		"Inspect":      func(ctx context.Context) error { _, err := etcdlock.Inspect(ctx, client, "x"); return err },
+		"InspectAll":   func(ctx context.Context) error { return lastOf(etcdlock.InspectAll(ctx, client)) },
+		"FollowAll":    func(ctx context.Context) error { return lastOf(etcdlock.FollowAll(ctx, client)) },
+		"ForceRelease": func(ctx context.Context) error { return etcdlock.ForceRelease(ctx, client, "x", 1) },
+	} {
+		err := call(within(t))
+		require.ErrorIs(t, err, etcdlock.ErrLost, name)
+		require.ErrorContains(t, err, "the client was closed", name)
+	}
+}
+
+// lastOf returns the last error of a sequence.
+func lastOf[T any](all iter.Seq2[T, error]) (last error) {
+	for _, last = range all {
+	}
+	return last
 }
 
 // awaitState waits until the client's connection is in a state.

@@ -15,7 +15,7 @@ var (
 	// ErrLost says that a hold, or the session under it, was lost: its deadline passed without a
 	// renewal, or the key or the lease is gone. It is returned by a Hold's Err, Ensure, Txn and
 	// Unlock, and by Lock if its session is lost while it waits. Stop the work, and lock again if it
-	// still has to be done.
+	// still has to be done. Every call returns it if the client is closed. Then use another client.
 	ErrLost = session.ErrLost
 
 	// ErrClosed says that the session was closed by its owner. It is returned by every call that needs

@@ -104,7 +104,7 @@ func (e *Election) lead(ctx context.Context, term *Term, health *healthCheck, le
 
 // mayRecover reports whether a later campaign may succeed.
 func (e *Election) mayRecover(err error) bool {
-	if s, ok := e.source.(*session.Session); ok && s.Err() != nil {
+	if s, ok := e.source.(*session.Session); ok && s.Err() != nil || errors.Is(err, request.ErrClientClosed) {
 		return false
 	}
 	// The Keeper's time for a new session is over.

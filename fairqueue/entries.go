@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
 )
 
@@ -53,7 +54,7 @@ func (q *Queue) client(ctx context.Context) (*clientv3.Client, error) {
 		panic("etcdlock: a queue is made with New")
 	}
 	if has, ok := q.source.(interface{ Client() *clientv3.Client }); ok {
-		return has.Client(), nil
+		return has.Client(), request.CheckClient(has.Client())
 	}
 	s, err := q.source.Session(ctx)
 	if err != nil {

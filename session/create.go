@@ -19,7 +19,7 @@ import (
 // is granted.
 //
 // The errors are those of ctx, of etcd (wrapped) and of options that make no
-// sense. A nil context or client panics.
+// sense, and [ErrLost] if the client is closed. A nil context or client panics.
 func New(ctx context.Context, c *clientv3.Client, opts ...Option) (*Session, error) {
 	if ctx == nil {
 		panic("session: New needs a context")

@@ -24,7 +24,8 @@ var (
 	// longer be trusted: its deadline passed without an answered renewal, its
 	// lease is gone, its client was closed, or etcd went back to an earlier
 	// revision. It is wrapped with the cause. Stop the work that needed the lock.
-	// A new session may be created at once; a [Keeper] does.
+	// A new session may be created at once; a [Keeper] does. With a closed client it cannot:
+	// every call returns ErrLost.
 	ErrLost = request.ErrLost
 
 	// ErrClosed says that Close was called on the session or the [Keeper].

@@ -62,6 +62,9 @@ type Sink interface {
 // Read reads all keys at a revision, and returns that. If it is 0, the newest one, and compacted between the pages, the
 // reading begins again.
 func (r Range) Read(ctx context.Context, revision int64, options ...clientv3.OpOption) (kvs []*mvccpb.KeyValue, at int64, err error) {
+	if err := request.CheckClient(r.Client); err != nil {
+		return nil, 0, err // etcd's client would try for seconds
+	}
 	next, at := r.First, revision
 	for {
 		var page *clientv3.GetResponse

@@ -35,8 +35,14 @@ func (b *ByClient[T]) Of(c *clientv3.Client) *T {
 	return t.(*T)
 }
 
-// ErrClientClosed is what [CheckClient] returns.
-var ErrClientClosed = errors.New("the client was closed")
+// ErrClientClosed is what [CheckClient] returns. It wraps ErrLost: no session of that client lives, nor will.
+var ErrClientClosed error = clientClosed{}
+
+type clientClosed struct{}
+
+func (clientClosed) Error() string { return "the client was closed" }
+
+func (clientClosed) Unwrap() error { return ErrLost }
 
 // CheckClient returns an error that says so if c was closed, and nil otherwise. It makes no request.
 // No request of a closed client will ever be answered. Safe for concurrent use.
@@ -64,8 +70,11 @@ func (e explained) Unwrap() error { return e.error }
 // Explain adds to err, once, what is wrong with c's connection, such as a certificate that is not trusted, if err
 // says that a context has ended. Requests of etcd's client wait for a connection, so
 // their own errors do not say that. The addition is text only. No request is made. Calls of this module add it
-// themselves.
+// themselves. If err comes of a closed client, it wraps [ErrClientClosed].
 func Explain(c *clientv3.Client, err error) error {
+	if IsAnswer(err, errConnectionClosing) && !errors.Is(err, ErrClientClosed) && CheckClient(c) != nil {
+		return fmt.Errorf("%w (%w)", ErrClientClosed, err)
+	}
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) || errors.As(err, new(explained)) {
 		return err
 	}
