@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/coord"
@@ -430,4 +431,21 @@ func TestDeniedPermissionNamesTheKeys(t *testing.T) {
 	r := run(t, bob, shardsOf(2), "a", obey)
 	awaitShares(t, bob, 2, map[string]int{"a": 2})
 	require.ErrorIs(t, r.end(), errStop)
+}
+
+// Etcd falls silent after it has denied something, so which keys it is about stays unknown.
+func TestADeniedCallEndsWithItsContext(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		k := keep(t, client)
+		_, err := k.Session(limited(t))
+		require.NoError(t, err)
+		defer cluster.Refuse("Txn", rpctypes.ErrPermissionDenied).Heal()
+		defer cluster.Delay("Range", time.Hour).Heal()
+		ctx, cancel := context.WithTimeout(limited(t), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err = coord.NewGroup(k, "x").Join(ctx, "a", "")
+		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+		require.Equal(t, 100*time.Millisecond, time.Since(began))
+	})
 }

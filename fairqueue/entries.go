@@ -44,7 +44,7 @@ func (q *Queue) Entries(ctx context.Context) (entries []Entry, size int64, err e
 		kvs, err = q.read(ctx, client, session.Retry)
 		entries, size = q.parse(kvs)
 	}
-	return entries, size, q.failed(err)
+	return entries, size, q.failed(ctx, err)
 }
 
 // client is the one to make requests with that need no session.

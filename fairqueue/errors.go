@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -44,11 +45,11 @@ func checkSize(what string, size, limit int) error {
 
 func checkValue(value string) error { return checkSize("a value", len(value), largestValue) }
 
-func (q *Queue) failed(err error) error {
-	return failed(q.source, fmt.Sprintf("queue %s", q.space), err, string(q.space))
+func (q *Queue) failed(ctx context.Context, err error) error {
+	return failed(ctx, q.source, fmt.Sprintf("queue %s", q.space), err, string(q.space))
 }
 
-func (t *Ticket) failed(err error) error {
+func (t *Ticket) failed(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -62,18 +63,18 @@ func (t *Ticket) failed(err error) error {
 			prefixes = append(prefixes, string(p.queue.slotSpace()))
 		}
 	}
-	return failed(t.Session(), what, err, prefixes...)
+	return failed(ctx, t.Session(), what, err, prefixes...)
 }
 
 // failed adds to err what it is about; if a context has ended, what is wrong with the connection; and if etcd denies a
 // permission, which one for which keys.
-func failed(source session.Source, what string, err error, prefixes ...string) error {
+func failed(ctx context.Context, source session.Source, what string, err error, prefixes ...string) error {
 	if err == nil {
 		return nil
 	}
 	if has, ok := source.(interface{ Client() *clientv3.Client }); ok {
 		if request.IsAnswer(err, rpctypes.ErrPermissionDenied) {
-			err = request.Denied(has.Client(), err, prefixes...)
+			err = request.Denied(ctx, has.Client(), err, prefixes...)
 		} else {
 			err = request.Explain(has.Client(), err)
 		}

@@ -29,13 +29,13 @@ func (q *Queue) Follow(ctx context.Context) iter.Seq2[[]Entry, error] {
 	return func(yield func([]Entry, error) bool) {
 		client, err := q.client(ctx)
 		if err != nil {
-			yield(nil, q.failed(err))
+			yield(nil, q.failed(ctx, err))
 			return
 		}
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		report := func(entries []Entry, err error) {
-			if ctx.Err() == nil && !yield(entries, err) {
+			if ctx.Err() == nil && !yield(entries, q.failed(ctx, err)) {
 				stop()
 			}
 		}
@@ -77,4 +77,4 @@ func (f *follower) Apply(events []*clientv3.Event) {
 	}
 }
 
-func (f *follower) Fail(err error) { f.report(nil, f.queue.failed(err)) }
+func (f *follower) Fail(err error) { f.report(nil, err) }

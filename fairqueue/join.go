@@ -69,7 +69,7 @@ func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
 // at random for each call, and gets none of the others. Two tickets are served in the order in
 // which they joined only where they wait for the same place.
 func JoinN(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
-	if err := checkPlaces(places, n); err != nil {
+	if err := checkPlaces(ctx, places, n); err != nil {
 		return nil, err
 	}
 	joined := len(places)
@@ -89,7 +89,7 @@ func JoinN(ctx context.Context, source session.Source, n int, places ...Place) (
 			return t, enqueue(ctx, parts)
 		})
 		if joined == n || !request.IsAnswer(err, rpctypes.ErrTooManyOps) {
-			return t, refused(source, err, places, n)
+			return t, refused(ctx, source, err, places, n)
 		}
 		joined = max(joined/2, n)
 	}
@@ -99,15 +99,15 @@ func JoinN(ctx context.Context, source session.Source, n int, places ...Place) (
 // way, or returns [ErrBusy] if there are fewer: one read, which writes nothing, and one
 // transaction if there are enough. If others are faster, it leaves the queues and begins again. Errors are as for JoinN.
 func TryN(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
-	if err := checkPlaces(places, n); err != nil {
+	if err := checkPlaces(ctx, places, n); err != nil {
 		return nil, err
 	}
 	t, err := withSession(ctx, source, func(s *session.Session) (*Ticket, error) { return try(ctx, s, places, n) })
-	return t, refused(source, err, places, n)
+	return t, refused(ctx, source, err, places, n)
 }
 
 // refused is err as that of an attempt to join n of the places.
-func refused(source session.Source, err error, places []Place, n int) error {
+func refused(ctx context.Context, source session.Source, err error, places []Place, n int) error {
 	if err == nil {
 		return nil
 	}
@@ -115,13 +115,13 @@ func refused(source session.Source, err error, places []Place, n int) error {
 		return &TooManyError{Places: n}
 	}
 	if len(places) == 1 {
-		return places[0].Queue.failed(err)
+		return places[0].Queue.failed(ctx, err)
 	}
 	prefixes := make([]string, len(places))
 	for i, p := range places {
 		prefixes[i] = string(p.Queue.space)
 	}
-	return failed(source, fmt.Sprintf("%d of %d queues", n, len(places)), err, prefixes...)
+	return failed(ctx, source, fmt.Sprintf("%d of %d queues", n, len(places)), err, prefixes...)
 }
 
 // newPart is for a ticket that needs all its places, or has a choice.
@@ -140,7 +140,7 @@ func (p Place) newPart(ctx context.Context, s *session.Session, index int, choic
 }
 
 // checkPlaces is for a ticket in n of the places.
-func checkPlaces(places []Place, n int) error {
+func checkPlaces(ctx context.Context, places []Place, n int) error {
 	if n < 1 || n > len(places) {
 		panic(fmt.Sprintf("fairqueue: %d of %d places", n, len(places)))
 	}
@@ -153,7 +153,7 @@ func checkPlaces(places []Place, n int) error {
 			panic("etcdlock: a negative priority")
 		}
 		if err := cmp.Or(p.Queue.checkLabel(), checkValue(p.Value)); err != nil {
-			return p.Queue.failed(err)
+			return p.Queue.failed(ctx, err)
 		}
 	}
 	if n > maxPlaces {

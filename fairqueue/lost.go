@@ -19,7 +19,7 @@ import (
 func (t *Ticket) Lost(ctx context.Context) error {
 	needContext(ctx)
 	if len(t.parts) == 1 {
-		return t.lost(t.first().lost(ctx))
+		return t.lost(ctx, t.first().lost(ctx))
 	}
 	watching, stop := context.WithCancel(ctx)
 	losses := make(chan error, len(t.parts))
@@ -29,15 +29,15 @@ func (t *Ticket) Lost(ctx context.Context) error {
 	}
 	defer watchers.Wait()
 	defer stop()
-	return t.lost(<-losses)
+	return t.lost(ctx, <-losses)
 }
 
 // lost adds to err what it is about, unless the session has ended, which is about all its tickets.
-func (t *Ticket) lost(err error) error {
+func (t *Ticket) lost(ctx context.Context, err error) error {
 	if t.Session().Err() != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
-	return t.failed(err)
+	return t.failed(ctx, err)
 }
 
 func (p *part) lost(ctx context.Context) error {
@@ -51,7 +51,7 @@ func (p *part) lost(ctx context.Context) error {
 // only keys of queues below it. If the ticket is gone, the error wraps [ErrGone].
 func (t *Ticket) Alone(ctx context.Context) (bool, error) {
 	alone, _, err := t.first().alone(ctx, 0)
-	return alone, t.failed(err)
+	return alone, t.failed(ctx, err)
 }
 
 // Wanted blocks until another ticket is in the queue, and returns nil then, for an exclusive
@@ -77,7 +77,7 @@ func (t *Ticket) Wanted(ctx context.Context) error {
 	if err == nil && gone {
 		err = ErrGone
 	}
-	return t.failed(err)
+	return t.failed(ctx, err)
 }
 
 // alone reads whether p is the only ticket, at minRevision or later; as of now, if that is 0. If it is not there, the

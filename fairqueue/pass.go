@@ -38,7 +38,7 @@ var (
 func (t *Ticket) PassTo(ctx context.Context, chosen func(behind []Entry) int) (left bool, err error) {
 	p := t.first()
 	err = p.passTo(ctx, true, func(_ Entry, behind []Entry) int { return chosen(behind) })
-	return p.key.Left(), t.failed(err)
+	return p.key.Left(), t.failed(ctx, err)
 }
 
 // candidate is the strategy of candidates.

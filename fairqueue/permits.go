@@ -86,7 +86,7 @@ func (q *Queue) acquire(ctx context.Context, attempt func(*session.Session) (*Ti
 	if err = q.checkLabel(); err == nil {
 		t, err = withSession(ctx, q.source, attempt)
 	}
-	return t, q.failed(err)
+	return t, q.failed(ctx, err)
 }
 
 func (q *Queue) joinPermits(ctx context.Context, s *session.Session, weight, size int64) (*Ticket, error) {

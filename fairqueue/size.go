@@ -105,7 +105,7 @@ func (q *Queue) Resize(ctx context.Context, size int64) error {
 	_, err := withSession(ctx, q.source, func(s *session.Session) (*Ticket, error) {
 		return nil, q.setSize(ctx, s, size, false)
 	})
-	return q.failed(err)
+	return q.failed(ctx, err)
 }
 
 // setSize tries until the size is set; with ifNone, only if there is none.
@@ -174,7 +174,7 @@ func (q *Queue) Forget(ctx context.Context) error {
 	if err == nil && !forgotten {
 		err = ErrBusy
 	}
-	return q.failed(err)
+	return q.failed(ctx, err)
 }
 
 // Sizes follows the size of the semaphore at the queue: first as it is, then every change

@@ -70,7 +70,7 @@ func (t *Ticket) Chosen() []int {
 // Concurrent calls take turns. It is meant for candidates: the value of an exclusive ticket must
 // not begin with {"mark":, which is how an owner says that it shares.
 func (t *Ticket) Set(ctx context.Context, value string) error {
-	return t.failed(t.first().set(ctx, value))
+	return t.failed(ctx, t.first().set(ctx, value))
 }
 
 func (p *part) set(ctx context.Context, value string) error {
@@ -99,7 +99,7 @@ func (t *Ticket) Share(ctx context.Context) error {
 // error wraps ctx's and the session goes on removing the ticket in the background.
 // Even if ctx is over, or ends at once, etcd gets a quarter of a second.
 func (t *Ticket) Leave(ctx context.Context) error {
-	return t.failed(keysOf(t.parts).Leave(ctx))
+	return t.failed(ctx, keysOf(t.parts).Leave(ctx))
 }
 
 // ReleaseAfter gives the ticket up in time d from now: until then others wait for it. Its keys
@@ -110,7 +110,7 @@ func (t *Ticket) Leave(ctx context.Context) error {
 func (t *Ticket) ReleaseAfter(ctx context.Context, d time.Duration) error {
 	p := t.first()
 	shares := p.shares.Load()
-	return t.failed(keysOf(t.parts).ReleaseAfter(ctx, d, func(k *keys.Key) string {
+	return t.failed(ctx, keysOf(t.parts).ReleaseAfter(ctx, d, func(k *keys.Key) string {
 		switch {
 		case shares: // it is the only key
 			return markedValue(k.Value)

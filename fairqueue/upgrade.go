@@ -65,10 +65,10 @@ func (t *Ticket) Upgrade(ctx context.Context) error {
 	err := p.upgrade(ctx)
 	if err != nil {
 		p.key.PutBack(markedValue(p.key.Value)) // an attempt to remove it may have been applied, or may yet be
-		return t.failed(err)
+		return t.failed(ctx, err)
 	}
 	p.shares.Store(false)
-	return t.failed(t.Session().Err()) // it may have been lost since the answer
+	return t.failed(ctx, t.Session().Err()) // it may have been lost since the answer
 }
 
 func (p *part) upgrade(ctx context.Context) error {

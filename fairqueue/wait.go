@@ -43,7 +43,7 @@ func (t *Ticket) Wait(ctx context.Context) error {
 	}
 	if err != nil {
 		keysOf(t.parts).Abandon()
-		return t.failed(err)
+		return t.failed(ctx, err)
 	}
 	return nil
 }

@@ -13,9 +13,9 @@ import (
 const deniedTimeout = time.Second
 
 // Denied adds to err, etcd's answer that a permission is missing, which one and for which of the prefixes. Etcd does
-// not name it, so each is tried in turn.
-func Denied(client *clientv3.Client, err error, prefixes ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), deniedTimeout)
+// not name it, so each is tried in turn, for as long as ctx lasts.
+func Denied(ctx context.Context, client *clientv3.Client, err error, prefixes ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, deniedTimeout)
 	defer cancel()
 	for _, prefix := range prefixes {
 		if what := forbidden(ctx, client, prefix); what != "" {

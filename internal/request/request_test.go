@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -271,4 +272,36 @@ func TestGrace(t *testing.T) {
 	done()
 	require.Error(t, graced.Err())
 	require.NoError(t, caller.Err())
+}
+
+// silentKV answers nothing.
+type silentKV struct{ clientv3.KV }
+
+func (silentKV) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return nil, silent(ctx)
+}
+
+func (silentKV) Txn(ctx context.Context) clientv3.Txn { return silentTxn{ctx: ctx} }
+
+type silentTxn struct {
+	clientv3.Txn
+	ctx context.Context
+}
+
+func (t silentTxn) If(...clientv3.Cmp) clientv3.Txn { return t }
+
+func (t silentTxn) Then(...clientv3.Op) clientv3.Txn { return t }
+
+func (t silentTxn) Commit() (*clientv3.TxnResponse, error) { return nil, silent(t.ctx) }
+
+// Promise 10: etcd falls silent after it has denied something.
+func TestFindingOutWhatIsDeniedEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		err := request.Denied(ctx, &clientv3.Client{KV: silentKV{}}, rpctypes.ErrPermissionDenied, "a/", "b/")
+		require.Equal(t, rpctypes.ErrPermissionDenied, err)
+		require.Equal(t, 100*time.Millisecond, time.Since(start))
+	})
 }
