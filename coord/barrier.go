@@ -149,10 +149,13 @@ func (b *Barrier) next(entries []fairqueue.Entry, ends []int64, place *etcdlock.
 	if len(ends) > 0 {
 		last = ends[len(ends)-1]
 	}
-	entries = slices.DeleteFunc(entries, func(e fairqueue.Entry) bool { return e.Revision <= last || e.Foreign })
-	if len(entries) == 0 || int64(place.Token()) < entries[0].Revision {
+	if int64(place.Token()) <= last {
 		return 0, nil
 	}
+	// Those of this number that may go on do not count any more.
+	entries = slices.DeleteFunc(entries, func(e fairqueue.Entry) bool {
+		return e.Foreign || e.Revision <= last && e.Owner.Label == b.label()
+	})
 	if first := entries[0]; first.Owner.Label != b.label() {
 		declared, _ := strconv.Atoi(first.Owner.Label)
 		return 0, &CountError{What: "parties", ID: place.Key(), Count: b.parties, Other: first.Key, Declared: declared}
@@ -193,7 +196,7 @@ func (b *Barrier) tidy(ctx context.Context) {
 	}
 	// A comparison of a range holds for each of its keys, and no key of revision 0 exists.
 	empty := clientv3.Compare(clientv3.CreateRevision(b.places()).WithPrefix(), "=", 0)
-	_, _ = client.Txn(ctx).If(empty).Then(clientv3.OpDelete(b.opened())).Commit()
+	_, _ = client.Txn(ctx).If(empty).Then(clientv3.OpDelete(b.openings(), clientv3.WithPrefix())).Commit()
 }
 
 // endsOf returns the last places of the openings, in order.
@@ -220,8 +223,12 @@ func generationOf(opened *mvccpb.KeyValue, place int64) (int64, error) {
 // places is where the places of the parties are, with a slash at its end.
 func (b *Barrier) places() string { return b.folder + "/barrier/line/" }
 
-// opened is the key with the openings: for each the place of the last party that went on, as JSON.
-func (b *Barrier) opened() string { return b.folder + "/barrier/open" }
+// openings is where the openings are, with a slash at its end.
+func (b *Barrier) openings() string { return b.folder + "/barrier/open/" }
+
+// opened is the key with the openings of so many parties: for each the place of the last party that went on, as JSON. A party
+// that has declared another number does not go on with them.
+func (b *Barrier) opened() string { return b.openings() + b.label() }
 
 func (b *Barrier) label() string { return strconv.Itoa(b.parties) }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/coord"
@@ -168,6 +169,41 @@ func TestDifferentNumbersOfPartiesAreAnErrorThatNamesBoth(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
+// The others go on before a party with another number has looked at them.
+func TestAPartyWithAnotherNumberDoesNotGoOnWithTheOthers(t *testing.T) {
+	t.Parallel()
+	cluster, client := start(t)
+	ctx := limited(t)
+	two, ended := coord.NewBarrier(keep(t, client), "x", 2), make(chan error, 2)
+	await := func(b *coord.Barrier) {
+		_, err := b.Await(ctx)
+		ended <- err
+	}
+	go await(two)
+	requireWaiting(t, client, "etcdlock/x!/barrier/line/", 1)
+	look := cluster.Hold("Txn", embedtest.When(func(message any) bool {
+		reads := message.(*etcdserverpb.TxnRequest).Success
+		return string(reads[len(reads)-1].GetRequestRange().GetKey()) == "etcdlock/x!/barrier/open/5"
+	}))
+	waiting, stop := context.WithCancel(ctx)
+	five := make(chan error)
+	go func() {
+		_, err := coord.NewBarrier(keep(t, client), "x", 5).Await(waiting)
+		five <- err
+	}()
+	require.NoError(t, look.Wait(ctx))
+	go await(two)
+	require.NoError(t, <-ended)
+	require.NoError(t, <-ended)
+	requireWaiting(t, client, "etcdlock/x!/barrier/line/", 1)
+	look.Heal()
+	_, err := two.Await(ctx)
+	require.ErrorAs(t, err, new(*coord.CountError))
+	stop()
+	require.ErrorIs(t, <-five, context.Canceled)
+	requireEmpty(t, client)
+}
+
 // The party that comes last opens the barrier, but an answer is lost.
 func TestLostAnswersDelayAnOpeningAndDoNotPreventIt(t *testing.T) {
 	t.Parallel()
@@ -205,7 +241,7 @@ func TestALateOpeningByAPartyThatHasLeftHasNoEffect(t *testing.T) {
 	}()
 	requireWaiting(t, client, "etcdlock/x!/barrier/line/", 1)
 
-	late := cluster.Hold("Txn", embedtest.Once(), thatTouch("etcdlock/x!/barrier/open"))
+	late := cluster.Hold("Txn", embedtest.Once(), thatTouch("etcdlock/x!/barrier/open/2"))
 	opening, giveUp := context.WithCancel(ctx)
 	var leaving sync.WaitGroup
 	leaving.Go(func() {
@@ -219,7 +255,7 @@ func TestALateOpeningByAPartyThatHasLeftHasNoEffect(t *testing.T) {
 	before := cluster.AppliedIndex()
 	late.Heal()
 	require.Eventually(t, func() bool { return cluster.AppliedIndex() > before }, patience, time.Millisecond)
-	answer, err := client.Get(ctx, "etcdlock/x!/barrier/open")
+	answer, err := client.Get(ctx, "etcdlock/x!/barrier/open/2")
 	require.NoError(t, err)
 	require.Empty(t, answer.Kvs, "the barrier was opened")
 	stop()
@@ -237,11 +273,11 @@ func TestOpeningsThatAreRememberedAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	many, err := json.Marshal(slices.Repeat([]int64{int64(slow.Token())}, 1000))
 	require.NoError(t, err)
-	_, err = client.Put(ctx, "etcdlock/x!/barrier/open", string(many))
+	_, err = client.Put(ctx, "etcdlock/x!/barrier/open/1", string(many))
 	require.NoError(t, err)
 	generation, err := coord.NewBarrier(k, "x", 1).Await(ctx)
 	require.NoError(t, err)
-	answer, err := client.Get(ctx, "etcdlock/x!/barrier/open")
+	answer, err := client.Get(ctx, "etcdlock/x!/barrier/open/1")
 	require.NoError(t, err)
 	var ends []int64
 	require.NoError(t, json.Unmarshal(answer.Kvs[0].Value, &ends))

@@ -98,7 +98,7 @@
 //	<namespace>/<name>!/latch/count                            the number of arrivals, a space and the first id
 //	<namespace>/<name>!/latch/arrived/<id>                     an arrival
 //	<namespace>/<name>!/barrier/line/s<lease>-<slot>           a party
-//	<namespace>/<name>!/barrier/open                           the last party of each of the last openings, as JSON
+//	<namespace>/<name>!/barrier/open/<parties>                 the last party of each of the last openings, as JSON
 //
 // Each folder of tickets is a queue of package fairqueue. Names and ids are escaped to one path segment. No name of a lock
 // leads below another name's "!/", so a lock, a Group and a Shards may have the same name.

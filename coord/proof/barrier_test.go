@@ -3,6 +3,7 @@ package proof_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -132,7 +133,7 @@ func (r *barrierRun) requireClean(quiet *caller) {
 	for len(left("etcdlock/x!/barrier/line/")) > 0 && time.Now().Before(deadline) {
 		pause(r.t.Context(), 20*time.Millisecond)
 	}
-	for len(left("etcdlock/x!/barrier/open")) > 0 && time.Now().Before(deadline) {
+	for len(left("etcdlock/x!/barrier/open/")) > 0 && time.Now().Before(deadline) {
 		r.await(r.t.Context(), quiet, 100*time.Millisecond)
 	}
 	require.NoError(r.t, quiet.sessions.Close(r.t.Context()))
@@ -150,12 +151,12 @@ func (r *barrierRun) check(history []*clientv3.Event, after int64) (generations,
 			returned[call.generation] = append(returned[call.generation], call)
 		}
 	}
-	const openings = "etcdlock/x!/barrier/open"
+	const openings = "etcdlock/x!/barrier/open/"
 	s, last, opened := newLine("etcdlock/x!/barrier/line/"), int64(0), map[int64]bool{}
 	var before []*line // the states since the last opening
 	for _, events := range byRevision(history) {
 		for _, e := range events {
-			if string(e.Kv.Key) != openings || e.Type != clientv3.EventTypePut {
+			if !strings.HasPrefix(string(e.Kv.Key), openings) || e.Type != clientv3.EventTypePut {
 				continue
 			}
 			var ends []int64

@@ -178,7 +178,7 @@ func TestProcessesThatAreStoppedOrKilled(t *testing.T) {
 		return err == nil && len(members) == len(f.members)
 	}, patience, 20*time.Millisecond, "members have not joined again")
 	f.end()
-	for _, left := range []string{"once/done", "latch/", "barrier/open"} {
+	for _, left := range []string{"once/done", "latch/", "barrier/open/"} {
 		_, err := f.client.Delete(t.Context(), "etcdlock/x!/"+left, clientv3.WithPrefix())
 		require.NoError(t, err)
 	}
