@@ -207,6 +207,23 @@ func TestErrorOfAWorkEndsRun(t *testing.T) {
 	require.Equal(t, make([]coord.Owner, 4), owners)
 }
 
+// Only that of its own Hold is expected.
+func TestLossOfAnotherLockInAWorkEndsRun(t *testing.T) {
+	t.Parallel()
+	_, client := start(t)
+	calls := 0
+	r := run(t, client, shardsOf(1), "a", func(ctx context.Context, h *etcdlock.Hold, _ int) error {
+		if calls++; calls > 1 {
+			return obey(ctx, h, 0)
+		}
+		return fmt.Errorf("of another lock: %w", etcdlock.ErrLost)
+	})
+	<-r.over
+	require.ErrorIs(t, r.err, etcdlock.ErrLost)
+	require.ErrorContains(t, r.err, "the work of shard 0: of another lock")
+	require.Equal(t, 1, calls)
+}
+
 // What a work reports while it stops is not lost.
 func TestErrorOfAWorkThatStopsIsReported(t *testing.T) {
 	t.Parallel()

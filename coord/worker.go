@@ -36,21 +36,28 @@ func (t *tenure) start(shard int) {
 // once waits for the shard and works on it, until ctx ends, the shard is lost, or something fails. It reports whether it has
 // had the shard.
 func (t *tenure) once(ctx context.Context, shard int) (began bool) {
+	var hold *etcdlock.Hold
 	var failed error // of the work
 	err := etcdlock.Do(ctx, t.shards.lock(shard, t.id), func(ctx context.Context, h *etcdlock.Hold) error {
-		began = true
+		hold = h
 		failed = t.repeat(ctx, h, shard)
 		return failed
 	})
-	switch {
-	case began && (failed == nil || isLoss(err) || isLoss(context.Cause(ctx))):
-		// After a loss an error is to be expected. If the session is lost, t ends.
-	case began && (ctx.Err() == nil || !isEnd(failed)):
-		t.fail(fmt.Errorf("the work of shard %d: %w", shard, failed))
-	case !began && ctx.Err() == nil && !errors.Is(err, etcdlock.ErrLost) && !request.Passing(err):
-		t.fail(fmt.Errorf("shard %d: %w", shard, err))
+	if hold == nil {
+		if ctx.Err() == nil && !errors.Is(err, etcdlock.ErrLost) && !request.Passing(err) {
+			t.fail(fmt.Errorf("shard %d: %w", shard, err))
+		}
+		return false
 	}
-	return began
+	// The work may return the loss of another lock. If only the release has noticed the loss of this one, Do has added it.
+	lost := !errors.Is(hold.Err(), etcdlock.ErrUnlocked) || isLoss(err) && !isLoss(failed)
+	switch {
+	case failed == nil, lost, isLoss(context.Cause(ctx)):
+		// After a loss an error is to be expected. If the session is lost, t ends.
+	case ctx.Err() == nil || !isEnd(failed):
+		t.fail(fmt.Errorf("the work of shard %d: %w", shard, failed))
+	}
+	return true
 }
 
 // isLoss reports whether err is the end of a session or of a hold.
