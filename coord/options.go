@@ -14,6 +14,8 @@ const (
 	defaultNamespace = "etcdlock"
 	defaultSettle    = time.Second
 
+	largestWeight = 1000
+
 	longestName   = 512
 	longestFolder = 480 // so that what is added to it stays a valid namespace of etcdlock
 
@@ -48,8 +50,8 @@ func WithNamespace(namespace string) Option {
 // WithWeight is the share of a member of [Shards]: one of weight 2 owns twice as many as one of weight 1. The default is
 // 1. It panics if weight is not positive, or more than 1000.
 func WithWeight(weight int) Option {
-	if weight < 1 || weight > 1000 {
-		panic(fmt.Sprintf("coord: the weight %d is not between 1 and 1000", weight))
+	if weight < 1 || weight > largestWeight {
+		panic(fmt.Sprintf("coord: the weight %d is not between 1 and %d", weight, largestWeight))
 	}
 	return special(shards, "WithWeight", func(o *options) { o.weight = weight })
 }

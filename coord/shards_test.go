@@ -322,6 +322,26 @@ func TestAnotherNumberOfShardsIsRefused(t *testing.T) {
 	awaitShares(t, client, 5, map[string]int{"b": 5})
 }
 
+// The weights of all together are 0 in 64 bits.
+func TestWhatNoMemberCanHaveDeclaredDoesNotCount(t *testing.T) {
+	t.Parallel()
+	_, client := start(t)
+	ctx := limited(t)
+	lease, err := client.Grant(ctx, 60)
+	require.NoError(t, err)
+	for i, value := range []string{
+		"", "x", "{}", "[]", `{"shards":4}`, `{"shards":4,"weight":"1"}`, `{"shards":4,"weight":0}`, `{"shards":4,"weight":-1}`,
+		`{"shards":4,"weight":9223372036854775807}`, `{"shards":4,"weight":9223372036854775807}`,
+	} {
+		key := fmt.Sprintf("etcdlock/x!/shards/members/%d/l%x-0", i, int64(lease.ID))
+		_, err := client.Put(ctx, key, value, clientv3.WithLease(lease.ID))
+		require.NoError(t, err)
+	}
+	r := run(t, client, shardsOf(4, coord.WithWeight(2)), "a", obey)
+	awaitShares(t, client, 4, map[string]int{"a": 4})
+	require.ErrorIs(t, r.end(), errStop)
+}
+
 func TestSameIDIsRefused(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(t *testing.T, _ *embedtest.Cluster, client *clientv3.Client) {

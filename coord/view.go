@@ -58,14 +58,15 @@ func (v *view) update(s *Shards, id string, keys tree, changed map[string]bool) 
 	return v.count(id)
 }
 
-// count finds out which members count: not those that have declared another number of shards than the first.
+// count finds out which members count: not those that have declared another number of shards than the first, nor what no
+// member has written.
 func (v *view) count(id string) error {
 	v.members, v.joined = nil, nil
 	first := ""
 	declared := declaration{}
 	for _, p := range v.peers {
 		var d declaration
-		if json.Unmarshal([]byte(p.Value), &d) != nil || d.Weight < 1 {
+		if json.Unmarshal([]byte(p.Value), &d) != nil || d.Weight < 1 || d.Weight > largestWeight {
 			continue
 		}
 		if first == "" {
