@@ -18,8 +18,13 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// largestOutcome is how long the value of an [Outcome] may be.
-const largestOutcome = 64 << 10
+const (
+	// largestOutcome is how long the value of an [Outcome] may be.
+	largestOutcome = 64 << 10
+
+	// longestLease is how many seconds etcd's leases have at most: 285 years.
+	longestLease = 9_000_000_000
+)
 
 // Once is something that has to be done once by all processes together: a migration, the first start of a system, or, with
 // [WithExpiry], the calculation of a value that is kept for a time. A mark in etcd says that it is done. Once is
@@ -151,7 +156,7 @@ var errForeignMark = errors.New("coord: the mark was made by a program that does
 
 // grant returns a lease for a mark. If no mark is bound to it in the end, it expires by itself.
 func (o *Once) grant(ctx context.Context, client *clientv3.Client) (lease clientv3.LeaseID, err error) {
-	seconds := int64((o.options.expiry + time.Second - 1) / time.Second)
+	seconds := min(int64((o.options.expiry-1)/time.Second)+1, longestLease)
 	err = session.Retry(ctx, func(ctx context.Context) error {
 		answer, err := client.Grant(ctx, seconds)
 		if err == nil {

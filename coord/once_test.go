@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -128,6 +129,19 @@ func TestAMarkWithAnExpiryGoesByItself(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(2), calls.Load())
 	})
+}
+
+func TestTheLongestExpiryIsNoShortOne(t *testing.T) {
+	t.Parallel()
+	_, client := start(t)
+	ctx, calls := limited(t), atomic.Int64{}
+	_, err := coord.NewOnce(keep(t, client), "x", coord.WithExpiry(math.MaxInt64)).Do(ctx, outcome(&calls, ""))
+	require.NoError(t, err)
+	mark, err := client.Get(ctx, "etcdlock/x!/once/done")
+	require.NoError(t, err)
+	lease, err := client.TimeToLive(ctx, clientv3.LeaseID(mark.Kvs[0].Lease))
+	require.NoError(t, err)
+	require.Greater(t, lease.GrantedTTL, int64(8_000_000_000))
 }
 
 func TestAFailureOfTheFunctionIsTriedByTheNext(t *testing.T) {
