@@ -37,14 +37,12 @@ var (
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	// A process inherits which signals are ignored, as under nohup, unless its parent catches them.
-	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, syscall.SIGHUP)
-	go func() {
-		for s := range caught {
-			panic(s)
+	// A process inherits which signals are ignored, as under nohup and behind & in a script, unless its parent catches them.
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig) // nothing receives from it: the signal is ignored here, too
 		}
-	}()
+	}
 	dir, err := os.MkdirTemp("", "etcdlock")
 	if err != nil {
 		panic(err)
