@@ -29,6 +29,6 @@
 //
 // # Cost
 //
-// A hook takes well under a microsecond, allocates nothing and waits for nothing. docs/observability.md has a dashboard,
+// A hook takes well under a microsecond, does not allocate and does not block. docs/observability.md has a dashboard,
 // alerts, and what to do at each.
 package promlock
