@@ -17,7 +17,7 @@
 // Of a Group:
 //
 //  1. An id has one member at a time. A member of the same id that comes later waits until the earlier one has left or
-//     its lease has expired. If that does not happen within two TTLs, the error wraps [ErrIDTaken].
+//     its lease has expired. If that does not happen within two TTLs without an election in etcd, the error wraps [ErrIDTaken].
 //  2. A member learns that it has been lost before its key can be gone, as a holder of a lock does. [Group.Keep] joins
 //     again after every loss.
 //  3. [Group.Members] returns the members as of one revision, in the order in which they joined. [Group.Observe] yields

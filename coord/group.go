@@ -25,7 +25,8 @@ func (g *Group) memberships() memberships { return memberships{g.source, g.folde
 func (g *Group) members() string { return g.folder + "/members/" }
 
 // Join makes the caller a member until it leaves or is lost: one round trip, one raft entry. ctx bounds the call, not the
-// membership. While another member has the id, Join waits for it to leave or expire, for two TTLs and a few seconds.
+// membership. While another member has the id, Join waits for it to leave or expire, for two TTLs and a few seconds, or
+// longer if etcd holds an election meanwhile.
 //
 // The error wraps [ErrIDTaken] if the other one lives; [etcdlock.ErrTooLarge] for a value of more than 1 MiB;
 // [etcdlock.ErrInvalidName] if the id is empty, longer than 512 bytes or not UTF-8; ctx's error; or what

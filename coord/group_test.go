@@ -244,6 +244,36 @@ func TestKeepJoinsAgainAfterEveryLoss(t *testing.T) {
 	})
 }
 
+// An election in etcd lets a lease that is not renewed begin anew.
+func TestKeepOutlastsElections(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(t *testing.T, cluster *embedtest.Cluster, client *clientv3.Client) {
+		ctx := limited(t)
+		other, link := cluster.Link(t)
+		sessions := keep(t, other, session.WithTTL(3*time.Second))
+		keeping, stop := context.WithCancelCause(ctx)
+		kept := make(chan error, 1)
+		go func() { kept <- coord.NewGroup(sessions, "workers").Keep(keeping, "a", "") }()
+		g := coord.NewGroup(keep(t, client), "workers")
+		there := func(peers []coord.Peer) bool { return len(peers) == 1 }
+		token := await(ctx, t, g, there)[0].Token
+		last, err := sessions.Session(ctx)
+		require.NoError(t, err)
+		link.Blackhole()
+		<-last.Done()
+		link.Heal()
+		for range 10 {
+			member := cluster.Leader()
+			member.Stop()
+			require.NoError(t, member.Restart())
+			time.Sleep(time.Second)
+		}
+		await(ctx, t, g, func(peers []coord.Peer) bool { return there(peers) && peers[0].Token > token })
+		stop(errStop)
+		require.ErrorIs(t, <-kept, errStop)
+	})
+}
+
 func TestObserveYieldsEveryChangeOrTheLatest(t *testing.T) {
 	t.Parallel()
 	_, client := start(t)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/internal/request"
 	"github.com/etcdlock/locks/session"
@@ -73,18 +75,33 @@ func (m memberships) limit(ctx context.Context, id string, end context.CancelCau
 	}
 }
 
-// taken returns an error when a member with that id has lived for two TTLs, or nil when ctx ends.
+// taken returns an error when a member with that id has lived for two TTLs, or nil when ctx ends. An election in etcd lets the
+// lease of one that has crashed begin anew, so there must have been none.
 func (m memberships) taken(ctx context.Context, id string) error {
 	var seen etcdlock.Token
+	var term uint64 // of etcd's leader
 	for pause := time.Second; request.Sleep(ctx, ctx, pause); {
+		pause = time.Second
+		s, err := m.source.Session(ctx)
+		if err != nil {
+			continue
+		}
 		leader, err := m.election(id).Leader(ctx)
-		if err == nil && leader.Token == seen {
+		if err != nil {
+			continue
+		}
+		var answer *clientv3.GetResponse
+		err = session.Retry(ctx, func(ctx context.Context) (err error) {
+			answer, err = s.Client().Get(ctx, leader.Key, clientv3.WithCountOnly())
+			return err
+		})
+		if err != nil {
+			continue
+		}
+		if leader.Token == seen && answer.Header.RaftTerm == term {
 			return fmt.Errorf("%w: %q is that of %s, token %d, for more than two TTLs", ErrIDTaken, brief(id), leader.Key, leader.Token)
 		}
-		pause, seen = time.Second, 0
-		if s, failure := m.source.Session(ctx); failure == nil && err == nil {
-			pause, seen = 2*s.TTL()+time.Second, leader.Token
-		}
+		pause, seen, term = 2*s.TTL()+time.Second, leader.Token, answer.Header.RaftTerm
 	}
 	return nil
 }
