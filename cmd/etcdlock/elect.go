@@ -201,11 +201,15 @@ func (e *electFlags) healthy(ctx context.Context) error {
 	}
 	defer context.AfterFunc(ctx, c.Kill)()
 	code := c.Wait().ExitCode()
-	if before := e.sick.Swap(code != 0); code != 0 && !before && !e.leads.Load() && ctx.Err() == nil {
-		say("the health check returned %d: no candidate until it returns 0", code)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("the health check has not returned within %v", e.every.Duration)
+	case code != 0:
+		err = fmt.Errorf("the health check returned %d", code)
 	}
-	if code != 0 {
-		return fmt.Errorf("the health check returned %d", code)
+	stopped := errors.Is(ctx.Err(), context.Canceled)
+	if before := e.sick.Swap(err != nil); err != nil && !before && !e.leads.Load() && !stopped {
+		say("%v: no candidate until it returns 0", err)
 	}
-	return ctx.Err()
+	return err
 }
