@@ -108,13 +108,13 @@ func TestDoctorFindsAHolderThatDoesNotRenew(t *testing.T) {
 	t.Parallel()
 	c := embedtest.Start(t)
 	client := c.Client(t)
-	lease, err := client.Grant(within(t), 8)
+	lease, err := client.Grant(within(t), 24) // half of which is enough for the doctor
 	require.NoError(t, err)
 	_, err = client.Put(within(t), "etcdlock/n/k", "", withLease(lease.ID))
 	require.NoError(t, err)
 	eventually(t, "a lease that is due", func() bool {
 		left, err := client.TimeToLive(within(t), lease.ID)
-		return err == nil && left.TTL < 4
+		return err == nil && left.TTL < 12
 	})
 	require.Contains(t, examined(t, c, 0, levelWarn), fmt.Sprintf("leases: lease %x of etcdlock/n/k was not renewed", int64(lease.ID)))
 }
@@ -145,7 +145,7 @@ func TestDoctorListsSemaphoresWithoutUsers(t *testing.T) {
 	}
 	user := prepare(t, c.Endpoints(), "run", "--limit", "2", "--slots", "new").start()
 	user.says("etcdlock/")
-	found := examined(t, c, 0, levelOK, "--strict")
+	found := examined(t, c, 0, levelOK)
 	require.Contains(t, found, "keys: 1 of 2 semaphores have a size and no users now: old: etcdctl del --prefix etcdlock/old/!size/, if it is not needed any more")
 	require.Contains(t, found, "all of kinds that are known")
 }
