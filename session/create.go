@@ -15,11 +15,11 @@ import (
 // New creates a session: it grants a lease (one request) and starts the
 // goroutine that renews it. ctx bounds the creation only; without a deadline of
 // its own it ends after 10 s. If an answer of the server is lost, a lease without
-// keys exists until its TTL is over. If the answer comes after that, another lease
-// is granted.
+// keys exists until its TTL is over. If the answer comes later than that, another
+// lease is granted.
 //
-// The errors are those of ctx, of etcd (wrapped) and of options that make no
-// sense, and [ErrLost] if the client is closed. A nil context or client panics.
+// The errors are those of ctx, of etcd (wrapped) and of invalid options, and
+// [ErrLost] if the client is closed. A nil context or client panics.
 func New(ctx context.Context, c *clientv3.Client, opts ...Option) (*Session, error) {
 	if ctx == nil {
 		panic("session: New needs a context")

@@ -2,8 +2,8 @@
 //
 // A [Session] is a lease together with one goroutine that renews it. Every key
 // that the lock packages write is bound to a session, so the keys of a process
-// vanish when it dies. A [Keeper] replaces a session that has been lost. At the end of a process [Keeper.Drain] waits until
-// nobody holds a lock.
+// vanish when it dies. A [Keeper] replaces a session that has been lost. At the
+// end of a process [Keeper.Drain] waits until its locks are released.
 //
 // # Guarantees
 //
@@ -11,7 +11,7 @@
 //     deadline is the instant at which the last answered renewal was sent, plus
 //     the TTL that the server returned, minus a margin. A late answer never
 //     stretches it. The same holds for the request that created the lease.
-//  2. Err, State and everything built on them compare with the clock when they
+//  2. Err, State and all that is built on them compare with the clock when they
 //     are called. A process that was suspended for longer than the TTL finds the
 //     loss at its first call, whether or not a timer has fired yet.
 //  3. A lost session never comes back. Done stays closed, Err stays non-nil.
@@ -27,7 +27,7 @@
 // # Not guaranteed
 //
 // A suspended process cannot notice a loss. It may be suspended for any time between
-// a call of Err and the effect of what follows. What must not happen after a loss
+// a call of Err and the effect of the next step. What must not happen after a loss
 // has to be guarded where it takes effect: with a comparison in an etcd transaction,
 // or with a fencing token elsewhere.
 //
@@ -41,7 +41,7 @@
 //
 // A cluster that went back may have passed the old revision again before the session's next
 // request, and may have had as many elections as before. Then its answers do not show it. The
-// session is lost if its lease is gone. The locks watch their keys.
+// session is lost if its lease is gone. The locks find within 15 s that their keys are gone.
 //
 // # Clock
 //
@@ -58,23 +58,21 @@
 //
 // # Cost
 //
-// Creating a session takes one request, an idle session one message per TTL/3, closing it one request. A
-// session has one goroutine, and each client with sessions has one. Others exist while a Keeper creates a session, while
-// a call renews (about ten if no attempt is answered), and while the queues share requests or
-// remove keys. All watches of a client share one stream. With a password it stays open until the
-// session ends, which takes a watch and a goroutine.
+// Creating a session takes one request, and so does closing it. An idle session sends one message per TTL/3. A session
+// has one goroutine, and each client with sessions has one. Others exist while a Keeper creates a session, while a call
+// renews (about ten if no attempt is answered), and while the queues share requests or remove keys. All watches of a
+// client share one stream. With a password it stays open until the session ends, which takes a watch and a goroutine.
 //
-// A renewal whose answer has a lower revision than is known, as from a member that is behind,
-// costs a transaction that changes nothing: one raft entry.
+// An answer to a renewal may have a lower revision than is known, as from a member that is behind. Then a transaction
+// that changes nothing asks the quorum: one raft entry.
 //
 // The sessions of a client renew on one stream, as those of etcd's own client do. A client with a password
 // authenticates when the stream is opened. If a renewal is not answered there, the next attempts are calls, each on
-// the next endpoint. They use the client's token. A stream that has been of no use is opened again after a minute at the
-// earliest. That includes one that leaves a connection no room for two more streams, as a proxy's limit may. Until then
-// every renewal is a call, which costs about twice as much. etcd's grpc-proxy does not
-// answer such a call. Behind it, the client's KeepAliveOnce follows each.
+// the next endpoint. They use the client's token. A stream that fails is opened again after a minute at the earliest.
+// A stream also counts as failed if it leaves a connection no room for two more, as under a proxy's limit. Until then
+// every renewal is a call, which costs about twice as much. etcd's grpc-proxy does not answer such a call. Behind it,
+// the client's KeepAliveOnce follows each.
 //
-// tikv/pd counts the deadline of its leases from the start of the request too
-// (pkg/election/lease.go). etcd's own client counts from the receipt of the answer, and
-// looks once a second.
+// tikv/pd counts the deadline of its leases from the start of the request too (pkg/election/lease.go). etcd's own
+// client counts from the receipt of the answer, and compares it with the clock once a second.
 package session

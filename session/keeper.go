@@ -15,13 +15,12 @@ import (
 	"github.com/etcdlock/locks/internal/request"
 )
 
-// Keeper is a [Source] that always has a live session to offer: it creates one
-// when it is first needed and a new one after a loss. What was bound to a lost
-// session stays lost. It is safe for concurrent use.
+// Keeper is a [Source] that creates a session when one is first needed, and a new one
+// after a loss. Holds and keys of a lost session stay lost. It is safe for concurrent use.
 //
-// It replaces a session that lives in one case: 512 calls were given up whose requests may yet create keys, and etcd
-// refuses to end that, mostly for want of a permission (see docs/operating.md). New callers get another session. The old
-// one is lost when nobody holds a lock of it or waits for one; its error names the reason.
+// It replaces a session that is not lost in one case: 512 calls were given up whose requests may yet create keys, and
+// etcd refuses the write that would prevent that, mostly because a permission is missing (see docs/operating.md). New
+// callers get another session. The old one is lost when no lock of it is held or waited for; its error names the reason.
 type Keeper struct {
 	client  *clientv3.Client
 	options options
@@ -207,13 +206,13 @@ func (k *Keeper) sessions() []*Session {
 	return all
 }
 
-// Drain is Close for a process that finishes its work first. From now on callers of Session get [ErrClosed]. The current
-// session is renewed until nobody holds a lock of it, or waits for one that was asked for before. Then Drain
+// Drain is Close for a process that finishes its work first. Callers of Session get [ErrClosed] from now on. The current
+// session is renewed until each of its locks, and of the locks that earlier calls wait for, is released. Then Drain
 // closes it, see [Keeper.Close]. A call that waits in memory for another one of this process (WithLocalHandover,
-// WithRetention of package etcdlock) gets ErrClosed. Locks that are kept without a holder are given up, and those with a
+// WithRetention of package etcdlock) gets ErrClosed. Locks that are kept without a holder are released, and those with a
 // minimum time outlast the session. If ctx ends before, Drain closes the session all the same, which ends its holds, and
-// returns an error that wraps ctx's. A ctx without a deadline does not end the wait. Drain makes the requests of Close. A
-// nil context panics.
+// returns an error that wraps ctx's. Without a deadline in ctx the wait has no limit. Drain makes the requests of Close.
+// A nil context panics.
 func (k *Keeper) Drain(ctx context.Context) error {
 	k.ready(ctx)
 	k.mu.Lock()
@@ -233,9 +232,9 @@ func (k *Keeper) Drain(ctx context.Context) error {
 }
 
 // Close closes the current session, if there is one, and makes no further ones: callers that wait
-// for one get [ErrClosed]. If a lease is being granted, it waits up to 3 s for the answer, unless there is no
-// connection, and revokes the lease; in the background if ctx ends before. See [Session.Close]; it may be called again.
-// A nil context panics.
+// for one get [ErrClosed]. Costs and errors are those of [Session.Close]. If a lease is being granted, it waits up to 3 s
+// for the answer, unless there is no connection, and revokes the lease; in the background if ctx ends before. It may be
+// called again. A nil context panics.
 func (k *Keeper) Close(ctx context.Context) error {
 	k.ready(ctx)
 	ctx, stop := bounded(ctx)

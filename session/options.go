@@ -38,7 +38,7 @@ func WithTTL(d time.Duration) Option {
 }
 
 // WithMargin sets how long before the lease can expire the session counts as
-// lost. It pays for the difference in rate between two machines' clocks and for
+// lost. It covers the difference in rate between two machines' clocks and
 // the time a holder needs to stop. The default is a tenth of the TTL, at least
 // 200 ms. It must be positive and less than half of the TTL, or [New] fails.
 func WithMargin(d time.Duration) Option {
@@ -51,7 +51,7 @@ func WithMargin(d time.Duration) Option {
 }
 
 // WithLogger makes the session log failed renewals, its loss and keys that it
-// had to remove in the background. The default is silence.
+// had to remove in the background. By default it logs nothing, as with nil.
 func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(o *options) {
 		if l != nil {

@@ -87,8 +87,8 @@ func (s *Session) TTL() time.Duration { return s.ttl }
 func (s *Session) Margin() time.Duration { return s.margin }
 
 // Deadline returns the instant until which this process may trust the lease
-// without another answer. Renewals move it on. It is an estimate in terms of
-// time.Now; what decides is Err.
+// without another answer. Each renewal makes it later. It is an estimate on the
+// clock of time.Now: Err decides.
 func (s *Session) Deadline() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,9 +103,9 @@ func (s *Session) State() State {
 	return stateOf(err, s.now()-s.renewed, s.ttl)
 }
 
-// Done returns a channel that is closed when the session is lost or closed,
-// never later than at its deadline as far as timers go off in time. After a
-// suspension of the machine they do not: ask Err.
+// Done returns a channel that is closed when the session is lost or closed, at its
+// deadline at the latest. After a suspension of the machine its timer may be late:
+// call Err.
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
 // Err returns nil while the session may be trusted, an error that wraps
@@ -197,7 +197,7 @@ func (s *Session) close(ctx context.Context, cause error) error {
 }
 
 // Abandon ends the session as Close does, but leaves the lease: the server drops it, and every key bound to it, after its
-// TTL. So a holder that is being told has that time to stop. No request is made.
+// TTL. So a holder that learns of the end has that time to stop. No request is made.
 func (s *Session) Abandon() { s.abandon(ErrClosed) }
 
 func (s *Session) abandon(cause error) {

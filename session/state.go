@@ -14,8 +14,8 @@ type State int
 const (
 	// Live means that renewals are answered in time.
 	Live State = iota + 1
-	// AtRisk means that a renewal is overdue. The lease still holds, but will be lost at
-	// the deadline if no answer comes. A good moment to stop starting things.
+	// AtRisk means that a renewal is overdue. The session is still trusted, and is lost at
+	// the deadline if no answer comes. Begin no new work under its locks.
 	AtRisk
 	// Lost means that the deadline has passed or the lease is gone. Final.
 	Lost
