@@ -25,9 +25,9 @@ const (
 	tidyTimeout = time.Second
 )
 
-// Barrier lets a number of parties wait for each other, again and again: as many as have come go on together. A party that
-// dies while it waits, or loses its session, counts until its lease expires, and twice if it comes again before. For a double barrier, at the beginning and the end of some work, call Await twice.
-// A Barrier is safe for concurrent use.
+// Barrier lets a number of parties wait for each other, and then go on together, again and again. A party that crashes while
+// it waits, or loses its session, counts until its lease expires. If it comes again before that, it counts twice. For a
+// double barrier, at the beginning and the end of some work, call Await twice. A Barrier is safe for concurrent use.
 type Barrier struct {
 	common
 	parties int
@@ -41,16 +41,17 @@ func NewBarrier(src session.Source, name string, parties int, opts ...Option) *B
 	return &Barrier{newCommon(aBarrier, src, name, opts), parties}
 }
 
-// Await stands at the barrier until as many parties as were given to NewBarrier stand there, and returns nil for all of
-// them. The first to come go on; if there are more, the others wait for the next opening. generation is the same for all
+// Await waits until as many parties as were given to NewBarrier stand at the barrier. Then it returns nil for all of them.
+// If there are more, the first to come go on, and the others wait for the next opening. generation is the same for all
 // that go on together, and rises from opening to opening.
 //
 // The error wraps ctx's if that ends; [etcdlock.ErrLost] or [etcdlock.ErrClosed] if the session does; or [*CountError] if a
-// party that waits has declared another number. The party does not stand there any more then. It may have been counted: if
-// it stood there at one revision of etcd with all others, these go on.
+// party that waits has declared another number. After an error the party does not stand at the barrier. It may have been
+// counted: if it stood there with all others at one revision of etcd, these go on.
 //
-// It costs a join, a read of all that stand there, a watch, a read about every 10 s, a leave, and a read; one party of each
-// opening makes one transaction more. When the last has left, nothing is left in etcd, unless that one crashes in between.
+// It costs a join, a read of all that stand there, a watch, a read about every 10 s, a leave, and a read. One party of each
+// opening makes one transaction more. When the last party has left, no key is left in etcd, unless that party crashes
+// meanwhile.
 func (b *Barrier) Await(ctx context.Context) (generation int64, err error) {
 	if err := b.ready(ctx); err != nil {
 		return 0, b.failed("await", err)

@@ -1,6 +1,6 @@
-// Package coord has what processes build on top of locks: which processes are there ([Group]), which one does which part of
-// the work ([Shards]), what is done once by all together ([Once]), and waiting for a number of them ([Latch], [Barrier]). It
-// stands on the tickets and holds of packages fairqueue and etcdlock.
+// Package coord coordinates processes, on top of locks. A [Group] knows which processes are there. [Shards] spread the
+// parts of some work over them. A [Once] is done by one process for all. A [Latch] and a [Barrier] wait for a number of
+// arrivals or parties. They are built of the tickets and holds of packages fairqueue and etcdlock.
 //
 //	sessions := session.Keep(client)
 //	defer sessions.Close(ctx)
@@ -30,12 +30,12 @@
 //     weight gives it: the exact share, rounded down or up.
 //  6. Every member computes from one revision of etcd which shards are its own. There is no leader and no table.
 //     No more shards move than balance needs.
-//  7. A member gives a shard to another one only when that stands in line for it. The context of its work ends with
+//  7. A member releases a shard for another one only when that stands in line for it. The context of its work ends with
 //     [ErrReassigned]. The shard is released when the work has returned.
-//  8. If etcd and the members answer at once, a shard is without an owner for no longer than the settle time
-//     ([WithSettle]) and a second after its work has returned; after a crash, also for the session's TTL. This has been
-//     measured with up to 20 members and 512 shards. It begins anew if the member that is to have the shard goes as well. If that
-//     member cannot reach etcd, the time until it can, or until its lease expires, is added.
+//  8. If etcd and the members answer at once, a shard is without an owner for at most the settle time ([WithSettle]) and
+//     a second. That counts from the return of its work, or, after a crash, from the end of the session's TTL. It has
+//     been measured with up to 20 members and 512 shards. It begins anew if the member that is to have the shard leaves
+//     or crashes as well. If that member cannot reach etcd, the time until it can, or until its lease expires, is added.
 //  9. All members declare the same number of shards. One that joins an older member with another number gets a
 //     [*CountError], and owns nothing.
 //
@@ -52,41 +52,41 @@
 //
 // Of a Barrier:
 //
-//  13. [Barrier.Await] returns nil only if at some revision since its call as many parties as declared stood at the barrier, the
-//     caller among them, and no party of an earlier opening. They go on in the order in which they came.
+//  13. [Barrier.Await] returns nil only if at some revision since its call as many parties as declared stood at the
+//     barrier, the caller among them, and no party of an earlier opening. They go on in the order in which they came.
 //  14. If enough parties stand there and etcd answers them, they go on. A party that has given up does not stand there.
-//     One that has died, or lost its session, or cannot reach etcd just then, stands there until its lease expires, also if
-//     it comes again meanwhile, and then counts twice.
+//     A party that has crashed, lost its session or cannot reach etcd stands there until its lease expires. If it comes
+//     again before that, it counts twice.
 //
 // Of all:
 //
 //  15. When the last member has left, or the last party has gone on, and its session is closed, no key is left in etcd. The
-//     mark of a Once stays until it expires or is reset, and so do the arrivals of a Latch. If the last party of a Barrier
-//     crashes or loses etcd as it goes, its openings stay until the next parties go.
+//     mark of a Once stays until it expires or is reset. The arrivals of a Latch stay until it is reset. If the last party
+//     of a Barrier crashes or loses etcd as it goes on, its openings stay until the next opening.
 //
 // # Not guaranteed
 //
-// The function of a Once is called at least once, and exactly once only as far as its writes are in the [Outcome]: its process may
-// die between its work and the mark.
+// The function of a Once is called at least once. Only the Writes of its [Outcome] take effect exactly once: its process
+// may crash between its work and the mark.
 //
-// If a party of a Barrier gives up at the moment of the opening, the others may go on, with it counted.
+// If a party of a Barrier gives up at the moment of the opening, it may have been counted, and the others go on.
 //
-// If etcd is restored from a backup, what was written since is lost: the mark of a Once, arrivals at a Latch, openings of a
-// Barrier, whose generations may go back. Sessions end when they notice, [Group.Keep] and [Shards.Run] join again, and what is
-// observed is the present state within 15 s. Until all members have noticed, a shard may have two owners. A call that is under way
-// meanwhile may count what is lost.
+// If etcd is restored from a backup, later writes are lost: the mark of a Once, arrivals at a Latch, openings of a
+// Barrier, whose generations may go back. Sessions end when they notice. [Group.Keep] and [Shards.Run] join again.
+// Observers yield the present state within 15 s. Until all members have noticed, a shard may have two owners. A call
+// that is in progress may count members, arrivals or parties that are lost.
 //
-// Two members may have different views for a moment. Ownership of shards does not rest on views but on locks.
+// Two members may have different views for a moment. Ownership of shards depends on locks, not on views.
 //
-// The limits of locks apply: a suspended process cannot notice its loss, so a write that must not happen twice needs the
-// token of the Hold, see package etcdlock. The work of a shard is at least once. What one owner has begun the next one
-// has to finish.
+// The limits of locks apply. A suspended process cannot notice its loss, so a write that must not happen twice needs the
+// token of the Hold, see package etcdlock. The work of a shard is done at least once: the next owner has to finish what
+// the owner before it has begun.
 //
-// A membership is no proof that a process is healthy, only that its session is renewed.
+// A membership does not show that a process is healthy, only that its session is renewed.
 //
 // A rolling restart, one member after the other, moves a shard twice at most if the number of members divides the
-// number of shards. Otherwise a few shards may move a third time: in a model of 2 to 20 members, 6 of 29,336. Weights
-// make that more.
+// number of shards. Otherwise a few shards may move a third time: in a model of 2 to 20 members, 6 of 29,336. With
+// weights there are more.
 //
 // # Keys
 //
@@ -105,13 +105,14 @@
 //
 // # Errors
 //
-// The calls return an [*etcdlock.Error] with the operation and the name. What errors.Is finds in it is described in package
-// etcdlock, and besides that in this package's sentinels.
+// The calls return an [*etcdlock.Error] with the operation and the name. errors.Is and errors.As find in it the errors
+// that package etcdlock describes, and those of this package.
 //
 // # Cost
 //
-// Joining is one round trip and one raft entry, however many members there are. A member costs a watch and a small read about
-// every 10 s. Observe costs one read of all members, a watch on them, and about every 10 s a read without values; each change is one event to each
-// observer. A member of Shards costs a membership, an Observe of members and shards, and a lock for each shard that it owns: about
-// every 10 s a read and a new watch. So Shards are for some hundreds of shards.
+// Joining is one round trip and one raft entry, however many members there are. A member costs a watch and a small read
+// about every 10 s. Observe costs one read of all members, a watch on them, and about every 10 s a read without values.
+// Each change is one event to each observer. A member of Shards costs a membership, an Observe of members and shards, and
+// for each shard that it owns a lock, which takes a read and a new watch about every 10 s. So Shards are for some hundreds
+// of shards.
 package coord

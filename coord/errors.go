@@ -8,22 +8,23 @@ import (
 )
 
 var (
-	// ErrIDTaken is returned by the calls that join if another member has the id, and lives. Give each process an id of
-	// its own.
+	// ErrIDTaken is returned by the calls that join if another member with the same id is alive. Give each process an id
+	// of its own.
 	ErrIDTaken = errors.New("coord: the id is taken")
 
-	// ErrReassigned is the cause of the end of a work's context if the shard goes to another member. Stop, and return.
+	// ErrReassigned is the cause with which a work's context ends if the shard goes to another member. Stop the work, and
+	// return.
 	ErrReassigned = errors.New("coord: the shard is reassigned")
 )
 
 // CountError says that members of the same [Shards], or users of the same [Latch] or [Barrier], have declared different
 // numbers. The one that came last gets it. To change the number, stop all members first, or reset the latch.
 type CountError struct {
-	What     string // is counted: "shards", "arrivals" or "parties"
-	ID       string // of the member, arrival or party that gets the error; empty for a call that has none
-	Count    int    // that it has declared
-	Other    string // id of the one that was there before
-	Declared int    // by that one
+	What     string // what is counted: "shards", "arrivals" or "parties"
+	ID       string // of the member, arrival or party that gets the error; empty for a call without an id
+	Count    int    // the number that it has declared
+	Other    string // the id of a member, arrival or party that was there before
+	Declared int    // the number that this one has declared
 }
 
 func (e *CountError) Error() string {

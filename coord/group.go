@@ -10,8 +10,8 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Group is the set of processes that are there. Each has an id and a value, such as its address. Whether it is there goes
-// by its session: after a crash it is gone when the TTL is over. A Group is safe for concurrent use.
+// Group is the set of processes that are there. Each has an id and a value, such as its address. A process is there
+// as long as its session: after a crash it is gone when the TTL is over. A Group is safe for concurrent use.
 type Group struct{ common }
 
 // NewGroup returns the group of name, whose members are bound to sessions from src. No request is made; a name that
@@ -29,8 +29,8 @@ func (g *Group) members() string { return g.folder + "/members/" }
 // longer if etcd holds an election meanwhile.
 //
 // The error wraps [ErrIDTaken] if the other one lives; [etcdlock.ErrTooLarge] for a value of more than 1 MiB;
-// [etcdlock.ErrInvalidName] if the id is empty, longer than 512 bytes or not UTF-8; ctx's error; or what
-// [etcdlock.Mutex.Lock] returns besides. Nothing is left of a failed call.
+// [etcdlock.ErrInvalidName] if the id is empty, longer than 512 bytes or not UTF-8; ctx's error; or another error of
+// [etcdlock.Mutex.Lock]. A failed call leaves no member: a key that may exist is removed in the background.
 func (g *Group) Join(ctx context.Context, id, value string) (*Member, error) {
 	if err := cmp.Or(g.ready(ctx), valid("id", id)); err != nil {
 		return nil, g.failed("join", err)
@@ -43,11 +43,11 @@ func (g *Group) Join(ctx context.Context, id, value string) (*Member, error) {
 }
 
 // Keep is a member for as long as ctx lasts. It joins, joins again after a loss, within about a second of the next
-// session, and leaves when ctx ends. Until then it returns only if joining fails for good: see Join; a session, Keeper or
-// client that is closed, or a session that is lost and not of a Keeper. When ctx has ended, the error wraps its cause. src should
-// be a [session.Keeper].
+// session, and leaves when ctx ends. Then the error wraps ctx's cause. Before that it returns only if joining fails for
+// good: as Join does, or because the session, Keeper or client is closed, or a session that is not of a Keeper is lost. src
+// should be a [session.Keeper].
 //
-// Keep does not say when it is a member. A process that must not work while it is none uses Join, or [Shards].
+// Keep does not say when it is a member. A process that may work only while it is a member uses Join, or [Shards].
 func (g *Group) Keep(ctx context.Context, id, value string) error {
 	err := cmp.Or(g.ready(ctx), valid("id", id))
 	if err == nil {
@@ -119,9 +119,8 @@ func (g *Group) Members(ctx context.Context) ([]Peer, error) {
 // loop is left. A loop that is slow skips to the latest state. It needs no session, and the caller need not be a member.
 //
 // Temporary failures are retried. If etcd refuses the read (permission denied), an error is yielded without members, and
-// Observe retries with pauses unless the loop is left. If the client is closed, an error that wraps [etcdlock.ErrLost] is yielded,
-// and the loop ends. It
-// costs one read of all members, one watch, and about every 10 s a read without values.
+// Observe retries with pauses unless the loop is left. If the client is closed, an error that wraps [etcdlock.ErrLost] is
+// yielded, and the loop ends. Observe costs one read of all members, one watch, and about every 10 s a read without values.
 func (g *Group) Observe(ctx context.Context) iter.Seq2[[]Peer, error] {
 	err := g.ready(ctx)
 	return func(yield func([]Peer, error) bool) {

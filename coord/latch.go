@@ -14,28 +14,28 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Latch opens when a number of arrivals have been counted, and stays open until [Latch.Reset]: the shards of a job that
-// are done, the machines that are ready. Arrivals last: one of a process that has crashed still counts. A Latch is safe for
-// concurrent use.
+// Latch opens when a number of arrivals have been counted, and stays open until [Latch.Reset]. An arrival may be a part of a
+// job that is done, or a machine that is ready. Arrivals stay: that of a process that has crashed still counts. A Latch is
+// safe for concurrent use.
 type Latch struct {
 	common
 	count int
 }
 
-// NewLatch returns the latch of name, which opens with n arrivals. All processes must give the same n, see [CountError]. src
-// only tells the client, no session is created if it is a [session.Keeper] or a [session.Session]. No request is made; a name
-// that cannot be one is reported by the first call ([etcdlock.ErrInvalidName]). It panics if n is not between 1 and 10,000, or
-// src is nil.
+// NewLatch returns the latch of name, which opens with n arrivals. All processes must give the same n, see [CountError]. Only
+// the client of src is used: if src is a [session.Keeper] or a [session.Session], no session is created. No request is made;
+// a name that cannot be one is reported by the first call ([etcdlock.ErrInvalidName]). It panics if n is not between 1 and
+// 10,000, or src is nil.
 func NewLatch(src session.Source, name string, n int, opts ...Option) *Latch {
 	needCount("arrivals", n)
 	return &Latch{newCommon(aLatch, src, name, opts), n}
 }
 
-// Arrive counts id, once however often it is called with it: after a lost answer the call can be made again. One round trip,
-// one raft entry. With more than n ids the latch stays open.
+// Arrive counts id. Each id counts once, so the call can be repeated after a lost answer. One round trip, one raft entry. With
+// more than n ids the latch stays open.
 //
 // The error wraps [*CountError] if the latch was used with another number; [etcdlock.ErrInvalidName] if the id is empty, longer
-// than 512 bytes or not UTF-8; or ctx's error, and then id may have been counted, or may yet be.
+// than 512 bytes or not UTF-8; or ctx's error. Then id may have been counted, or may yet be: call it again.
 func (l *Latch) Arrive(ctx context.Context, id string) error {
 	err := cmp.Or(l.ready(ctx), valid("id", id))
 	if err == nil {
@@ -84,9 +84,9 @@ func (l *Latch) check(id string, declaration *mvccpb.KeyValue) error {
 	return nil
 }
 
-// Wait returns nil when the latch is open. ctx bounds the wait. It needs no session. The error wraps [*CountError] if the
-// latch is used with another number, [etcdlock.ErrLost] if the client is closed, or ctx's error. It costs one read of all arrivals, a watch on them, and about every
-// 10 s a read without values; each arrival is one event to each waiter.
+// Wait waits until the latch is open, and returns nil. ctx bounds the wait. It needs no session. The error wraps [*CountError]
+// if the latch is used with another number, [etcdlock.ErrLost] if the client is closed, or ctx's error. It costs one read of
+// all arrivals, a watch on them, and about every 10 s a read without values. Each arrival is one event to each waiter.
 func (l *Latch) Wait(ctx context.Context) error {
 	err := l.ready(ctx)
 	if err == nil {
@@ -134,8 +134,8 @@ func (l *Latch) Arrived(ctx context.Context) (ids []string, err error) {
 	return ids, l.failed("arrived", l.explain(client, err))
 }
 
-// Reset closes the latch: all arrivals, and the number of them, are forgotten. A call of Wait that has not seen the latch open
-// goes on to wait. One round trip, one raft entry. A late request of a call of Arrive that has given up may still count.
+// Reset closes the latch: it removes all arrivals, and the declared number. A call of Wait that has not seen the latch open
+// goes on to wait. One round trip, one raft entry. The late request of an Arrive that has returned ctx's error may still count.
 func (l *Latch) Reset(ctx context.Context) error {
 	if err := l.ready(ctx); err != nil {
 		return l.failed("reset", err)

@@ -26,12 +26,11 @@ const (
 	longestLease = 9_000_000_000
 )
 
-// Once is something that has to be done once by all processes together: a migration, the first start of a system, or, with
-// [WithExpiry], the calculation of a value that is kept for a time. A mark in etcd says that it is done. Once is
-// safe for concurrent use.
+// Once is work that one process does for all: a migration, the first start of a system, or, with [WithExpiry], the
+// calculation of a value that is kept for a time. A mark in etcd says that it is done. A Once is safe for concurrent use.
 type Once struct{ common }
 
-// Outcome is what the function of [Once.Do] has brought about.
+// Outcome is the result of the function of [Once.Do].
 type Outcome struct {
 	// Value is kept with the mark, and returned to every caller. It has 64 KiB at most.
 	Value string
@@ -54,15 +53,15 @@ func NewOnce(src session.Source, name string, opts ...Option) *Once {
 // fn's context ends with ctx and with the loss of the lock, as with [etcdlock.Do]. fn must not call Do of the same name. If fn
 // returns an error, or panics, there is no mark, and the next caller in line calls its fn.
 //
-// fn is called at least once: if its process crashes, or loses the lock, after fn has done its work and before the mark is made,
-// the next caller does it again. What must not happen twice belongs into the Writes of the [Outcome], or is guarded by
-// the Hold's token.
+// fn is called at least once. If its process crashes, or loses the lock, after fn has done its work and before the mark is
+// made, the next caller does it again. Put writes that must not happen twice into the Writes of the [Outcome], or guard them
+// with the Hold's token.
 //
-// The error is fn's, as it is; or what [etcdlock.Mutex.Lock] returns; or wraps [etcdlock.ErrLost] if the lock was lost before the mark was
-// made, [etcdlock.ErrOutcomeUnknown] if it may have been made ([Once.Done] tells), or [etcdlock.ErrTooLarge].
+// The error is fn's, unwrapped, or one of [etcdlock.Mutex.Lock]. It wraps [etcdlock.ErrLost] if the lock was lost before the
+// mark was made, [etcdlock.ErrOutcomeUnknown] if the mark may have been made ([Once.Done] tells), or [etcdlock.ErrTooLarge].
 //
 // With a mark Do costs one read. Otherwise it costs two reads, a lock, a transaction and an unlock, with WithExpiry also
-// the grant of a lease; a waiter costs a watch.
+// the grant of a lease. A waiter costs a watch.
 func (o *Once) Do(ctx context.Context, fn func(ctx context.Context, h *etcdlock.Hold) (Outcome, error)) (value string, err error) {
 	if fn == nil {
 		panic("coord: Do needs a function")
@@ -176,9 +175,10 @@ func (o *Once) Done(ctx context.Context) (value string, done bool, err error) {
 	return mark.text(), mark != nil, o.failed("done", err)
 }
 
-// Reset removes the mark, so that the next [Once.Do] calls its function again. Do not delete the key in another way: a caller that
-// has got no answer for the mark that it made would make it again, with its writes. Reset waits in line for the lock, so it waits for a
-// function that is being called, too: a lock, a transaction and an unlock. The errors are those of [Once.Do].
+// Reset removes the mark, so that the next [Once.Do] calls its function again. It waits in line for the lock, so also for a
+// function that is being called. It costs a lock, a transaction and an unlock. The errors are those of [Once.Do]. Do not
+// delete the key in another way: a caller that has got no answer for the mark that it made would make it again, with its
+// writes.
 func (o *Once) Reset(ctx context.Context) error {
 	if err := o.ready(ctx); err != nil {
 		return o.failed("reset", err)

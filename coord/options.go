@@ -26,7 +26,7 @@ const (
 	aBarrier = "a Barrier"
 )
 
-// Option changes a default of a constructor.
+// Option changes a default of a constructor. A nil option, and one for another type than the constructor's, panic.
 type Option interface{ apply(*options) }
 
 type optionFunc func(*options)
@@ -47,8 +47,8 @@ func WithNamespace(namespace string) Option {
 	return optionFunc(func(o *options) { o.namespace = namespace })
 }
 
-// WithWeight is the share of a member of [Shards]: one of weight 2 owns twice as many as one of weight 1. The default is
-// 1. It panics if weight is not positive, or more than 1000.
+// WithWeight sets the share of a member of [Shards]: with weight 2 it owns twice as many shards as with weight 1. The default
+// is 1. It panics if weight is not positive, or more than 1000.
 func WithWeight(weight int) Option {
 	if weight < 1 || weight > largestWeight {
 		panic(fmt.Sprintf("coord: the weight %d is not between 1 and %d", weight, largestWeight))
@@ -56,9 +56,9 @@ func WithWeight(weight int) Option {
 	return special(shards, "WithWeight", func(o *options) { o.weight = weight })
 }
 
-// WithSettle is how long a member of [Shards] waits after members have come or gone, before shards are assigned anew. Those
-// that come and go within that time move nothing, and several changes count as one. A shard whose owner has gone is
-// without one for that long. Give all members the same. The default is 1 s. It panics if settle is negative.
+// WithSettle sets how long a member of [Shards] waits after members have come or gone, before it assigns shards anew. A
+// member that goes and comes back within that time moves no shard, and several changes count as one. A shard whose owner has
+// gone is without an owner for that long. Give all members the same. The default is 1 s. It panics if settle is negative.
 func WithSettle(settle time.Duration) Option {
 	if settle < 0 {
 		panic("coord: a negative settle time")
@@ -66,9 +66,9 @@ func WithSettle(settle time.Duration) Option {
 	return special(shards, "WithSettle", func(o *options) { o.settle = settle })
 }
 
-// WithExpiry makes the mark of a [Once] go after that time, counted by etcd, so that the next [Once.Do] calls its function again.
-// It is rounded up to whole seconds, and never less than etcd's shortest lease, about 2 s. An election in the cluster makes it
-// last longer. It panics if expiry is not positive. Without it a mark stays until [Once.Reset].
+// WithExpiry removes the mark of a [Once] after that time, counted by etcd, so that the next [Once.Do] calls its function
+// again. It is rounded up to whole seconds, and never less than etcd's shortest lease, about 2 s. After an election in the
+// cluster the mark stays longer. It panics if expiry is not positive. Without it a mark stays until [Once.Reset].
 func WithExpiry(expiry time.Duration) Option {
 	if expiry <= 0 {
 		panic("coord: an expiry that is not positive")

@@ -20,9 +20,9 @@ const leaveTimeout = 5 * time.Second
 // batch is how long changes are collected.
 const batch = 20 * time.Millisecond
 
-// Run is a member for as long as ctx lasts: it calls work, each in a goroutine of its own, for the shards that are this
-// member's, while it owns them. The id has to be another one for each process, see [Group.Join]; a process that comes again
-// may use the one it had.
+// Run is a member for as long as ctx lasts. It takes the shards that are this member's, and calls work for each, in a
+// goroutine of its own, while it owns the shard. Each process needs an id of its own, see [Group.Join]. A process that is
+// restarted may use the same id again.
 //
 // The context of work has the values of ctx. It ends with ctx; with [ErrReassigned] as its cause if the shard goes to
 // another member, which is in line for it already; or with the loss of the Hold, before another member can own the
@@ -40,7 +40,7 @@ const batch = 20 * time.Millisecond
 //
 // If a work panics, the others are stopped, all shards are released, and Run panics with a [*PanicError]. A loss of the
 // session ends all works and nothing else: Run joins again. src should be a [session.Keeper]. End ctx, and let Run return,
-// before the Keeper is closed.
+// before the Keeper is closed. The package documentation has the cost.
 func (s *Shards) Run(ctx context.Context, id string, work func(ctx context.Context, h *etcdlock.Hold, shard int) error) error {
 	if work == nil {
 		panic("coord: Run needs a function to work with")

@@ -12,8 +12,8 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Shards are parts of some work, numbered from 0, each of which one member at a time does. All members have equal shares,
-// or by their weights ([WithWeight]). It is safe for concurrent use.
+// Shards are the parts of some work, numbered from 0. One member at a time works on each. All members have equal shares,
+// or shares by their weights ([WithWeight]). Shards are safe for concurrent use.
 type Shards struct {
 	common
 	count int
@@ -48,7 +48,7 @@ type Owner struct {
 // Vacant reports whether there is no owner.
 func (o Owner) Vacant() bool { return o.Token == 0 }
 
-// Owners returns the owner of each shard: a read of members and shards, one request for each 500, all at one revision. It needs no
+// Owners returns the owner of each shard, all at one revision. It costs one read for each 500 members and shards. It needs no
 // session, and the caller need not be a member.
 func (s *Shards) Owners(ctx context.Context) ([]Owner, error) {
 	if err := s.ready(ctx); err != nil {
