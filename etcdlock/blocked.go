@@ -12,10 +12,10 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// BlockedError explains a wait that timed out: which owner it was waiting for, and how many were
-// ahead. It is found with errors.As in the error of Lock and the like if the context's deadline ended
-// the wait, and two reads within 200 ms could explain it (not in a queue of more than 1,000, nor
-// WithLocalHandover before the process is in line). It wraps context.DeadlineExceeded.
+// BlockedError explains a wait that timed out: which owner it waited for, and how many tickets were ahead. It is
+// found with errors.As in the error of Lock and the like if the context's deadline ended the wait, and two reads
+// within 200 ms could explain it (not in a queue of more than 1,000, nor WithLocalHandover before the process is in
+// line). It wraps context.DeadlineExceeded.
 type BlockedError struct {
 	Owner fairqueue.Owner // zero for a candidate, and if another program owns the lock
 	Value string          // of the owner's key, for those; the text has the beginning of it

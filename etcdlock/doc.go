@@ -1,5 +1,5 @@
-// Package etcdlock provides distributed locks on etcd that are strongly consistent,
-// fair, live after crashes, and honest about loss.
+// Package etcdlock provides distributed locks on etcd. They are strongly consistent, and granted first come, first
+// served. The lock of a crashed process is free after its TTL, and a holder learns in time that its lease runs out.
 //
 //	sessions := session.Keep(client)
 //	defer sessions.Close(ctx)

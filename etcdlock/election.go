@@ -24,9 +24,9 @@ func NewElection(src session.Source, name string, opts ...Option) *Election {
 	return &Election{newSingle(src, collect(anElection, opts), kindElection, name)}
 }
 
-// Campaign waits until it leads, or ctx ends: one round trip if there is no other candidate. Observers
-// see value until [Term.Proclaim] replaces it. ctx bounds the wait, not the term. [Election.Run] does
-// the rest of what a candidate has to do.
+// Campaign waits until it leads, or ctx ends: one round trip if there is no other candidate. Observers see value
+// until [Term.Proclaim] replaces it. ctx bounds the wait, not the term. [Election.Run] also campaigns again and
+// resigns.
 //
 // Errors are as for [Mutex.Lock], and [ErrTooLarge] for a value of more than 1 MiB. A candidate that
 // is passed over by a [Term.Transfer] or for a higher priority, or whose key is removed by hand while

@@ -29,8 +29,8 @@ var (
 	// have taken effect. Read what it was to write, or make it repeatable and commit again.
 	ErrOutcomeUnknown = errors.New("etcdlock: outcome unknown")
 
-	// ErrStale is returned by Fence.Admit for a token lower than one before, and by ForceRelease for
-	// a token that is not the key's. Refuse the write that came with it.
+	// ErrStale is returned by Fence.Admit for a token lower than one before, and by ForceRelease for a token that is
+	// not the key's. Refuse the write that the token came with.
 	ErrStale = errors.New("etcdlock: stale token")
 
 	// ErrNotHeld is returned by RequireHeld if the context does not come from a hold of that name. It

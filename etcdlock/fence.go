@@ -8,8 +8,8 @@ import (
 // Fence refuses writes of replaced holders in a store that is not etcd: it admits a token only if no
 // higher one has been admitted before. The zero value is ready for use, and safe for concurrent use.
 //
-// It belongs into the one process that serves the store. Write within Do, or call Admit under the same
-// lock as the write itself. A Fence forgets everything with its process. In a database, use a column instead,
+// Use it in the one process that serves the store. Write within Do, or call Admit and write under one lock. The
+// tokens of a Fence are lost with its process. In a database, use a column instead,
 //
 //	UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2
 //
@@ -28,8 +28,9 @@ func (f *Fence) Admit(t Token) error {
 	return f.Do(t, func() error { return nil })
 }
 
-// Do calls write if t is admitted, and returns its error. Meanwhile no other token is admitted, so a write of an earlier
-// holder is over before one of a later holder begins. Write must not use the Fence.
+// Do calls write if t is admitted, and returns its error. Meanwhile no other token is admitted, so a write of an
+// earlier holder is over before one of a later holder begins. If a higher token was admitted before, write is not
+// called, and the error wraps [ErrStale]. write must not use the Fence.
 func (f *Fence) Do(t Token, write func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

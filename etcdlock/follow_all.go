@@ -23,14 +23,15 @@ const defaultRecheck = 10 * time.Second
 // When every queue has been yielded for the first time, an empty Queue is yielded, which has no Prefix, without an
 // error. If there is no queue, it is the first that is yielded.
 //
-// Trouble with etcd is waited out and not reported. Changes that no event has shown, because revisions were compacted,
-// an event was lost, or etcd went back to an earlier revision, are yielded within about 15 s. An error is yielded, with
-// an empty Queue, if etcd refuses to be read or watched; FollowAll goes on trying, with pauses, unless the loop is left.
-// When it can be read and watched again, an empty Queue is yielded without an error, whether there are changes or not.
+// Temporary failures of etcd are retried and not reported. Changes that no event has shown, because revisions were
+// compacted, an event was lost, or etcd went back to an earlier revision, are yielded within about 15 s. If etcd
+// refuses a read or a watch, an error is yielded, with an empty Queue. FollowAll retries with pauses unless the loop
+// is left. When etcd can be read and watched again, an empty Queue is yielded without an error, whether there are
+// changes or not.
 //
-// It costs the reads of an InspectAll at first, the same without values about every 10 s, and one watch on the whole namespace. The watch gets
-// every event of every lock there, so a process should have one FollowAll at most, and share what it yields among all
-// that want to see it. It keeps all keys of the namespace and their values in memory.
+// It costs the reads of an InspectAll at first, the same without values about every 10 s, and one watch on the whole
+// namespace. The watch gets every event of every lock there, so run one FollowAll at most in a process, and share
+// what it yields. It keeps all keys of the namespace and their values in memory.
 func FollowAll(ctx context.Context, client *clientv3.Client, opts ...Option) iter.Seq2[Queue, error] {
 	needContext(ctx)
 	need(client, "FollowAll needs a client")

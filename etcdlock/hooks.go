@@ -8,15 +8,15 @@ import (
 	"github.com/etcdlock/locks/fairqueue"
 )
 
-// Hooks are called when something happens to a lock, for metrics and logs; see [WithHooks]. Each may
-// be nil. They must be quick, must not call the lock, and may be called at the same time. If Waiting or
-// Acquired panics or ends its goroutine, the ticket or the lock is given back before, and Failed or
-// Released is called. Work that must stop when a lock is lost depends on the Hold's context instead, and
-// session.WithOnChange reports changes of the session.
+// Hooks are called when something happens to a lock, for metrics and logs; see [WithHooks]. Each may be nil. They
+// must be quick, must not call the lock, and may be called at the same time. If Waiting or Acquired panics or ends
+// its goroutine, the ticket is removed or the lock released first, and Failed or Released is called. Work that must
+// stop when a lock is lost depends on the Hold's context instead, and session.WithOnChange reports changes of the
+// session.
 //
-// Every Waiting is followed by one Acquired or Failed with Queued, so the first less the others is the number
-// of waiters. Every Acquired is followed by one Lost, or by one Released without AfterLost: that is the number of
-// holds. To enter a lock again calls no hooks.
+// Every Waiting is followed by one Acquired or Failed with Queued, so the number of waiters is the first less the
+// others. Every Acquired is followed by one Lost, or by one Released without AfterLost, so the number of holds is the
+// first less the others. Entering a lock again calls no hooks.
 type Hooks struct {
 	// Waiting is called by the goroutine in Lock when it is in line for a taken lock. With
 	// WithLocalHandover or WithRetention Key may be empty and Token 0: it is in line in memory.
@@ -33,7 +33,8 @@ type Hooks struct {
 	Lost func(Lost)
 }
 
-// Event is what all hooks are told. Where nothing was in line, Key is empty and Token 0.
+// Event has the fields that the arguments of all hooks have in common. If the call had no ticket in line, Key is
+// empty and Token 0.
 type Event struct {
 	Context context.Context // given to Lock
 	Name    string          // of the lock

@@ -131,11 +131,11 @@ func leaseTTLs(ctx context.Context, client *clientv3.Client, entries []fairqueue
 	return ttls
 }
 
-// ForceRelease removes a key, found with [Inspect], from its queue: the next in line gets the lock.
-// It is for operators, where a holder is stuck but keeps its session alive. The hold is lost, within
-// milliseconds if it is a second old. Writes with its guard or token are refused from then on; others
-// are not. One round trip. If the key has another token, nothing happens, and the error wraps
-// [ErrStale]; but after an attempt that was not answered the key counts as released by it.
+// ForceRelease removes a key, found with [Inspect], from its queue: the next in line gets the lock. It is for
+// operators, when a holder hangs but its session is renewed. The hold is lost, within milliseconds if it is a second
+// old. Writes with its guard or token are refused from then on; others are not. One round trip. If the key has
+// another token, nothing is removed, and the error wraps [ErrStale]. If an earlier attempt of the call was not
+// answered and the key is gone, it counts as removed by the call.
 func ForceRelease(ctx context.Context, client *clientv3.Client, key string, token Token) error {
 	needContext(ctx)
 	need(client, "ForceRelease needs a client")

@@ -17,10 +17,11 @@ import (
 // each holder and waiter, which is 140 MiB for 100,000. All are read at the revision of the first, so all queues are as
 // of one moment. If that revision is compacted meanwhile, the reading begins again.
 //
-// [WithNamespace] chooses the namespace. With [AtPrefix] names are prefixes, as those of locks made with it, and the
-// namespace is where to look: without one that is all of etcd, where any key with a slash counts as a place in a line.
-// A Queue's Prefix is unique. Its Name is too, but for prefixes in a namespace that no name of a lock leads to: such a
-// Name is the prefix as it is. Keys that are in no queue, as "etcdlock/orders" is, block nobody and are left out.
+// [WithNamespace] chooses the namespace. With [AtPrefix] names are prefixes, as those of locks made with it, and only
+// keys in the namespace are read. Without a namespace that is all of etcd: any key with a slash counts as a place in
+// a line. A Queue's Prefix is unique. Its Name is too, unless it has a prefix in the namespace to which no name of a
+// lock leads: such a Name is the prefix as it is. Keys that are in no queue, such as "etcdlock/orders", block no lock
+// and are left out.
 func InspectAll(ctx context.Context, client *clientv3.Client, opts ...Option) iter.Seq2[Queue, error] {
 	needContext(ctx)
 	need(client, "InspectAll needs a client")

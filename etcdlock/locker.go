@@ -24,10 +24,10 @@ type Locker interface {
 // unlocks, also if fn panics, and waits up to 5 s for that. fn may unlock earlier itself, which ends
 // its context. Work that has to be finished even if ctx ends uses h.Context.
 //
-// Do returns the error of Lock, or of fn. If the lock was lost before fn returned, the error also
-// wraps [ErrLost] (or [ErrClosed]), even if fn returned nil: another client may have had the lock. fn's
-// own error is often context.Canceled then; "Errors" in the package documentation says what to test
-// first. A release that is not confirmed in time is no error; it goes on in the background.
+// Do returns the error of Lock, or of fn. If the lock was lost before fn returned, the error also wraps [ErrLost] (or
+// [ErrClosed]), even if fn returned nil: another client may have held the lock meanwhile. fn's own error is often
+// context.Canceled then; "Errors" in the package documentation says what to test first. A release that is not
+// confirmed in time is no error; it goes on in the background.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context, h *Hold) error) error {
 	need(l, "Do needs a lock")
 	return do(ctx, l.Lock, fn)

@@ -20,9 +20,9 @@ type Named struct {
 	holds map[string][]*Hold // the oldest first
 }
 
-// NewNamed returns locks that are taken by name. onError is called if a lock is lost before Unlock, since the interface
-// has no way to say so: from a goroutine of its own, or by Unlock if only the release notices the loss. It must not be
-// nil. Options are those of [NewMutex], without [WithLocalHandover] and [WithRetention].
+// NewNamed returns locks that are taken by name. onError is called if a lock is lost before Unlock, which the
+// interface cannot report: from a goroutine of its own, or by Unlock if only the release notices the loss. It must
+// not be nil. Options are those of [NewMutex], without [WithLocalHandover] and [WithRetention].
 func NewNamed(src session.Source, onError func(name string, err error), opts ...Option) *Named {
 	need(src, "a Named needs a session source")
 	need(onError, "a Named needs a function for errors")
@@ -52,12 +52,13 @@ func (n *Named) TryLock(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// Unlock releases the lock of name: one round trip. After a loss it returns nil, and onError is told of the loss. If
-// etcd does not answer before ctx ends, it returns an error, and the session goes on releasing in the background.
+// Unlock releases the lock of name: one round trip. After a loss it returns nil, and onError is called with the loss.
+// If etcd does not answer before ctx ends, it returns an error, and the session goes on releasing in the background.
 // Without a hold the error wraps [ErrNotHeld].
 //
 // After a loss another client may have the lock. If the name is locked again here before its Unlock, there are two
-// holds, and each Unlock ends the older one. So the lock stays taken until every Lock has had its Unlock.
+// holds, and each Unlock ends the older one. So the lock stays taken until Unlock has been called once for every
+// Lock.
 func (n *Named) Unlock(ctx context.Context, name string) error {
 	needContext(ctx)
 	n.mu.Lock()

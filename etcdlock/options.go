@@ -21,7 +21,7 @@ const (
 	longestName      = 512
 )
 
-// Option changes a default of a lock's constructor.
+// Option changes a default of a lock's constructor. An option for another kind of lock panics.
 type Option interface{ apply(*options) }
 
 type optionFunc func(*options)
@@ -68,10 +68,10 @@ func WithLabel(label string) Option {
 	return optionFunc(func(o *options) { o.queue.Label = label })
 }
 
-// WithMinHold keeps the lock taken for at least d after the grant, even if it is unlocked, the
-// session is closed or the process ends before. It is for jobs that must not run twice although
-// clocks differ: the first process does the job and is done long before the last one tries. If the
-// holder crashes, the lock is free after its session's TTL. The default is 0.
+// WithMinHold keeps the lock taken for at least d after the grant, even if it is unlocked before. It stays taken if
+// the session is closed or the process ends after the Unlock. It is for jobs that must not run twice although clocks
+// differ: the first process does the job and is done long before the last one tries. If the holder crashes before
+// Unlock, the lock is free after its session's TTL. The default is 0.
 func WithMinHold(d time.Duration) Option {
 	return optionFunc(func(o *options) {
 		if o.kind == anElection {
@@ -115,18 +115,18 @@ func WithHealthCheck(every time.Duration, check func(context.Context) error) Opt
 	return special(anElection, "WithHealthCheck", func(o *options) { o.every, o.health = every, check })
 }
 
-// WithLocalHandover lets goroutines that share one Mutex value hand the lock on in memory, in the
-// order in which they called Lock. One of them at a time is in etcd's queue. When the process has had the lock for
-// the time bound, or for that many grants, it gives it back, and the next goroutine joins the end of the queue; if
-// no other process waits, the process keeps it for as long again. So another process waits longer by up to bound
-// for each such process ahead of it.
+// WithLocalHandover lets goroutines that share one Mutex value hand the lock on in memory, in the order in which they
+// called Lock. One of them at a time is in etcd's queue. When the process has had the lock for the time bound, or for
+// that many grants, it releases the lock, and the next goroutine joins the end of the queue. If no other process
+// waits, the process keeps it for as long again. So another process waits longer by up to bound for each such process
+// ahead of it.
 //
 // Holds under one ticket have the same [Token]: it fences processes, not their goroutines.
 //
-// Unlock reads whether the ticket is still there before it hands the lock on, at most once in 5 ms
-// while the lock is handed on without pauses of 50 µs. Lock reads it, too, if it takes the lock after
-// such a pause and no read has begun since its call. So a Lock may be granted up to 5 ms after the
-// ticket was removed by hand. If etcd does not answer within 250 ms, the lock is given back.
+// Unlock reads whether the ticket is still there before it hands the lock on, at most once in 5 ms while the lock is
+// handed on without pauses of 50 µs. Lock reads it, too, if it takes the lock after such a pause and no read has
+// begun since its call. So a Lock may be granted up to 5 ms after the ticket was removed by hand. If etcd does not
+// answer within 250 ms, the lock is released.
 //
 // It is for a [Mutex], and not together with [WithMinHold]. The default is a ticket for each Lock. It
 // panics if bound or grants is not positive.
@@ -142,12 +142,12 @@ func WithLocalHandover(bound time.Duration, grants int) Option {
 // it in memory, as with [WithLocalHandover], with a read each, as long as no other process waits. There is at most
 // one read in 5 ms without pauses, and a Lock may be granted up to 5 ms after a removal by hand.
 //
-// While the lock is kept, a watch reports other waiters, which get it one hand-over later than
-// otherwise; a TryLock does not wait, and gets [ErrBusy]. If the process does not answer, they wait until its
-// TTL is over, although the lock is not in use. All holds until the lock is given back have the same [Token].
+// While the lock is kept, a watch reports other waiters, which get it one hand-over later than otherwise. A TryLock
+// of another process does not wait, and gets [ErrBusy]. If the process does not answer, they wait until its TTL is
+// over, although the lock is not in use. All holds until the lock is released in etcd have the same [Token].
 //
-// It is for a [Mutex], and not together with [WithMinHold]. The default is that Unlock gives the lock
-// back. It panics if idle is not positive.
+// It is for a [Mutex], and not together with [WithMinHold]. By default Unlock releases the lock in etcd. It panics if
+// idle is not positive.
 func WithRetention(idle time.Duration) Option {
 	if idle <= 0 {
 		panic("etcdlock: the time for which a lock is kept must be positive")

@@ -7,11 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// ReentrantLock is an exclusive lock that its holder can lock again. The context identifies the
-// holder: Lock returns one that stands for the hold, and a Lock with it, or with one derived from it,
-// enters the same hold again, at no cost and with the same token. The lock is released when every Lock
-// has had its Unlock. A goroutine that is given the context shares the hold. It is safe for
-// concurrent use.
+// ReentrantLock is an exclusive lock that its holder can lock again. The context identifies the holder. Lock returns
+// a context of the hold. A Lock with it, or with one derived from it, enters the same hold again, at no cost and with
+// the same token. The lock is released when Unlock has been called once for every Lock. A goroutine that gets the
+// context shares the hold. It is safe for concurrent use.
 type ReentrantLock struct {
 	inner Locker
 	lock  *lock // of inner
@@ -42,9 +41,8 @@ func Reentrant(l Locker) *ReentrantLock {
 // [ErrNotReentrant], or [ErrUpgrade] for a reader's hold. If the hold has been lost, the error wraps
 // [ErrLost]. If it has been released, Lock waits as with any other context.
 //
-// A hold from another session.Source counts as of another lock, in another cluster perhaps. If it is
-// the same lock after all, Lock waits for that hold, until ctx ends. So take locks that enter each
-// other from one Keeper.
+// A hold from another [session.Source] counts as a hold of another lock, since it may be in another cluster. If it is
+// the same lock, Lock waits for that hold until ctx ends. So take locks that enter each other from one Keeper.
 func (r *ReentrantLock) Lock(ctx context.Context) (context.Context, *Hold, error) {
 	return r.enter(ctx, "lock", Locker.Lock)
 }

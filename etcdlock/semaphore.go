@@ -9,10 +9,9 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Semaphore is a lock with a number of permits, of which each holder takes one or more, all at once.
-// It is strictly first come, first served: a waiter for many permits is not overtaken by later ones
-// for few. Permits of a crashed holder come back. As a [Locker] it is taken for one permit. It is safe
-// for concurrent use.
+// Semaphore is a lock with a number of permits, of which each holder takes one or more, all at once. It is strictly
+// first come, first served: a waiter for many permits is not overtaken by later ones for few. The permits of a
+// crashed holder are free after the TTL. As a [Locker] it is taken for one permit. It is safe for concurrent use.
 //
 // Its size is stored in etcd: the first use sets it, [Semaphore.Resize] changes it. Holders do not fence
 // each other, since several hold at a time; the tokens of one slot do (see [WithSlots]).
@@ -25,9 +24,9 @@ type Semaphore struct {
 
 var _ Locker = (*Semaphore)(nil)
 
-// NewSemaphore returns the semaphore of name with size permits. No request is made; another size
-// than the stored one shows with the first permit. It panics if size is not positive or src is nil,
-// and with [AtPrefix]: no other program shares its queue.
+// NewSemaphore returns the semaphore of name with size permits. No request is made; the first call for a permit
+// reports a size that differs from the stored one. It panics if size is not positive or src is nil, and with
+// [AtPrefix]: no other program shares its queue.
 func NewSemaphore(src session.Source, name string, size int64, opts ...Option) *Semaphore {
 	if size <= 0 {
 		panic("etcdlock: the size of a semaphore must be positive")
@@ -72,12 +71,11 @@ func (s *Semaphore) permits(ctx context.Context, op string, n int64, join func(c
 
 var errSlots = errors.New("with slots only one permit can be taken at a time")
 
-// Resize changes the number of permits for all users: a size that was replaced, given to NewSemaphore,
-// stands for the new one. If there are more permits, waiters get them at once, in order. If there are
-// fewer, no permit is taken away, and none is granted until enough have been released; a waiter for
-// more than there are gets a [*SizeError], at once if it is next in line, and within about 10 s
-// otherwise. After such a change a waiter may get a free permit up to about 10 s late. It panics if
-// size is not positive. One read and one transaction.
+// Resize changes the number of permits for all users: users that gave a replaced size to NewSemaphore use the new
+// one. If there are more permits, waiters get them at once, in order. If there are fewer, no permit is taken away,
+// and none is granted until enough have been released; a waiter for more than there are gets a [*SizeError], at once
+// if it is next in line, and within about 10 s otherwise. After such a change a waiter may get a free permit up to
+// about 10 s late. It panics if size is not positive. One read and one transaction.
 func (s *Semaphore) Resize(ctx context.Context, size int64) error {
 	return s.change(ctx, "resize", func() error { return s.queue.Resize(ctx, size) })
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Striped is a number of exclusive locks, the stripes. They are taken by key, so that few keys share a
-// lock ([Striped.For]), or as any of several equal parts, such as of the stock of a shop
-// ([Striped.Any], [Striped.AnyN]). It is safe for concurrent use.
+// Striped is a number of exclusive locks, the stripes. They are taken by key ([Striped.For]), or as any of several
+// equal parts, such as of the stock of a shop ([Striped.Any], [Striped.AnyN]). It is safe for concurrent use.
 //
 // Stripe i is the lock called name/i: a Mutex of that name is the same lock.
 type Striped struct {
@@ -22,8 +21,8 @@ type Striped struct {
 	stripes []*Mutex
 }
 
-// NewStriped returns the stripes of name, numbered from 0. All users must give the same number: with
-// another, a key has another stripe. It panics if the number is not positive or src is nil.
+// NewStriped returns the stripes of name, numbered from 0. All users must give the same number: with another number a
+// key may have another stripe, and is not protected. It panics if the number is not positive or src is nil.
 func NewStriped(src session.Source, name string, stripes int, opts ...Option) *Striped {
 	if stripes <= 0 {
 		panic("etcdlock: the number of stripes must be positive")
@@ -43,7 +42,7 @@ func NewStriped(src session.Source, name string, stripes int, opts ...Option) *S
 	return s
 }
 
-// Stripes returns how many there are.
+// Stripes returns the number of stripes.
 func (s *Striped) Stripes() int { return len(s.stripes) }
 
 // Index returns the number of key's stripe: its 64-bit FNV-1a hash modulo the number of
@@ -85,7 +84,7 @@ func (s *Striped) Any(ctx context.Context) (*Hold, int, error) {
 // error is a [*TooManyError]. While it waits for the last of them it keeps the others, but two AnyN
 // cannot wait for each other: the first to come is ahead in every stripe.
 //
-// To choose stripes by what they stand for, take them by [Striped.Stripe] and [NewMulti].
+// To choose stripes by their numbers, use [Striped.Stripe] and [NewMulti].
 func (s *Striped) AnyN(ctx context.Context, n int) (*Hold, []int, error) {
 	return s.anyN(ctx, "lockany", n, true)
 }

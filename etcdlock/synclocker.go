@@ -20,9 +20,9 @@ const lockAgain = time.Second
 // if the lock is lost before Unlock, and by Unlock if the release is not confirmed within 5 s; it goes
 // on in the background. Unlock of a locker that is not locked panics, as that of a sync.Mutex does.
 //
-// After a loss another client may have the lock before this code calls Unlock, which does it no harm.
-// If the lock is locked again here before that, there are two holds, and each Unlock ends the older
-// one. So the lock stays taken until every Lock has had its Unlock, also after a loss.
+// After a loss another client may have the lock before this code calls Unlock, which does not touch that client's
+// hold. If the lock is locked again here before that, there are two holds, and each Unlock ends the older one. So the
+// lock stays taken until Unlock has been called once for every Lock, also after a loss.
 func NewLocker(l Locker, onError func(error)) sync.Locker {
 	need(l, "NewLocker needs a lock")
 	need(onError, "NewLocker needs a function for errors")

@@ -43,21 +43,23 @@ func (u *UpgradeableLock) TryLock(ctx context.Context) (*Hold, error) {
 	return u.acquire(ctx, "trylockupgradeable", u.tryJoin)
 }
 
-// Upgrade turns an upgradeable reader's hold into a writer's: the hold of [RWMutex.LockUpgradeable], or of a writer that was
-// downgraded. It waits for readers that hold the lock, and for those that are in line before it calls, unless a writer is
-// ahead of them. Later ones wait. It is ahead of the writers that wait. No other client writes between the beginning of the hold
-// and its end, so what was read before the upgrade is still true. The hold and its token stay the same. The token is higher
-// than those of all writers before. It is a wait under a hold: if a reader that it waits for waits for another lock of this
-// process, that is a deadlock.
+// Upgrade turns an upgradeable reader's hold into a writer's: the hold of [RWMutex.LockUpgradeable], or of a writer
+// that was downgraded. It waits for the readers that hold the lock, and for those that were in line before the call,
+// unless a writer is ahead of them. Later readers wait for it, and so do all writers. No other client writes between
+// the beginning of the hold and its end, so what was read before the upgrade is still true. The hold and its token
+// stay the same. The token is higher than those of all writers before. It waits while it holds: if a reader that it
+// waits for waits for another lock of this process, that is a deadlock.
 //
-// It takes one round trip and one raft entry if no reader holds the lock or waits for it. Otherwise it takes three, two raft
-// entries, and a watch and a read for each time that it waits for a reader. On a writer's hold it does nothing.
+// It takes one round trip and one raft entry if no reader holds the lock or waits for it. Otherwise it takes three
+// round trips and two raft entries, and a watch and a read each time that it waits for a reader. On a writer's hold
+// it does nothing.
 //
-// If ctx ends first, the error wraps its error, and the hold is what it was. What an unanswered request may have changed, the
-// session undoes in the background; until etcd answers, later readers may have to wait. The error wraps [ErrLost] (or [ErrClosed],
-// [ErrUnlocked]) if the hold has ended. It is [ErrUpgrade] for the hold of a reader that is not upgradeable, and if ctx comes
-// from one of the same lock, for which the call would wait. Other holds that cannot be downgraded get an error, and so does
-// a call while another Upgrade or Downgrade of the hold is under way.
+// If ctx ends first, the error wraps its error, and the hold is what it was. The session undoes in the background
+// what an unanswered request may have changed. Until etcd answers, later readers may have to wait. The error wraps
+// [ErrLost] (or [ErrClosed], [ErrUnlocked]) if the hold has ended. It is [ErrUpgrade] for the hold of a reader that
+// is not upgradeable, and if ctx comes from another reader's hold of the same lock, for which the call would wait.
+// Other holds that cannot be downgraded get an error, and so does a call while another Upgrade or Downgrade of the
+// hold is under way.
 func (h *Hold) Upgrade(ctx context.Context) error {
 	return h.change(ctx, "upgrade", func(c *ticketClaim) error {
 		for other := range holdsAt(ctx, h.lock.source, h.lock.covers[0].prefix) {

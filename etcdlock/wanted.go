@@ -7,11 +7,11 @@ import (
 	"github.com/etcdlock/locks/fairqueue"
 )
 
-// Wanted waits until another ticket stands in line for the lock, and returns nil then. Otherwise the error is the
-// end of the hold, or wraps ctx's, or says that etcd refuses. It is for a holder that gives the lock up when it is
-// wanted. It is for the holds of a [Mutex], a [RWMutex] (for writing) and an [Election]; for those of a Mutex
-// [WithLocalHandover] or [WithRetention], of a [ReentrantLock] and for shared ones it returns an error at once. While
-// it runs it costs a watch on the queue, and a small read about every 10 s.
+// Wanted waits until another ticket stands in line for the lock, and returns nil then. Otherwise the error is the end
+// of the hold, or wraps ctx's, or says that etcd refuses. It is for a holder that gives the lock up when another
+// client wants it. It works for the holds of a [Mutex], a [RWMutex] (for writing) and an [Election]; for those of a
+// Mutex [WithLocalHandover] or [WithRetention], of a [ReentrantLock] and for shared ones it returns an error at once.
+// While it runs it costs a watch on the queue, and a small read about every 10 s.
 func (h *Hold) Wanted(ctx context.Context) (err error) {
 	h.ready(ctx)
 	defer func() { err = failed("wanted", h.lock.name, err) }()
