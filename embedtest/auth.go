@@ -59,10 +59,10 @@ func WithAuth(rootPassword string, users ...User) Option {
 	})
 }
 
-// WithTokenTTL makes a token that a client has been given by [WithAuth]'s authentication expire
-// when it has not been used for ttl at a member, and up to a second later. etcd's client asks
-// for a new one when a request is refused, and for each new stream; a stream keeps the one that it
-// was opened with. It must be a number of whole seconds. The default is etcd's, 5 minutes.
+// WithTokenTTL sets the lifetime of the tokens of [WithAuth]: a token expires when it has not been used for ttl at a
+// member, or up to a second later. etcd's client asks for a new one when a request is refused, and for each new
+// stream; a stream keeps the one that it was opened with. It must be a number of whole seconds. The default is
+// etcd's, 5 minutes.
 func WithTokenTTL(ttl time.Duration) Option {
 	return optionFunc(func(s *settings) { s.tokenTTL = ttl })
 }
@@ -104,8 +104,8 @@ func (c *Cluster) NewClientAs(user string) (*clientv3.Client, error) {
 	return nil, fmt.Errorf("embedtest: the cluster has no user %q", user)
 }
 
-// enableAuth makes the users and turns authentication on. It returns when that counts at
-// every member: until then one that is behind would let anybody in.
+// enableAuth makes the users and turns authentication on. It returns when that is so at every member: until then a
+// member that is behind would let every client in.
 func (c *Cluster) enableAuth(ctx context.Context) error {
 	if len(c.settings.users) == 0 {
 		return nil

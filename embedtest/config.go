@@ -31,10 +31,9 @@ func (f optionFunc) apply(s *settings) { f(s) }
 // need no second member, and one starts ten times faster than three.
 func WithSize(n int) Option { return optionFunc(func(s *settings) { s.size = n }) }
 
-// WithDir keeps the members' data in dir, which is created if it is missing and
-// stays after Close, so that a later cluster with as many members as it had last can
-// continue with it. The default is a temporary directory that Close removes. A
-// directory that another cluster uses, in any process, is refused at once.
+// WithDir keeps the members' data in dir, which is created if it is missing and stays after Close. A later cluster
+// with as many members can continue with it. The default is a temporary directory that Close removes. A directory
+// that another cluster uses, in any process, is refused at once.
 func WithDir(dir string) Option { return optionFunc(func(s *settings) { s.dir = dir }) }
 
 // WithFsync makes etcd sync its files to the disk as it does in production. By
@@ -42,10 +41,9 @@ func WithDir(dir string) Option { return optionFunc(func(s *settings) { s.dir = 
 // write is faster by the disk's latency.
 func WithFsync() Option { return optionFunc(func(s *settings) { s.fsync = true }) }
 
-// WithRealTicks gives the members etcd's default timing, a heartbeat every
-// 100 ms and an election after 1 s, with a smallest lease TTL of 2 s. The
-// default is 1 ms and 5 ms for one member, 10 ms and 100 ms for more, with a
-// smallest lease TTL of 1 s; and in virtual time 200 ms and 1 s, with one of 2 s.
+// WithRealTicks gives the members etcd's default timing, a heartbeat every 100 ms and an election after 1 s, with a
+// smallest lease TTL of 2 s. The default is 1 ms and 5 ms for one member, and 10 ms and 100 ms for more, with a
+// smallest lease TTL of 1 s. In virtual time it is 200 ms and 1 s, with a smallest TTL of 2 s.
 func WithRealTicks() Option { return optionFunc(func(s *settings) { s.realTicks = true }) }
 
 // WithConfig passes the configuration of each member to change before each start of

@@ -1,4 +1,4 @@
-// Package embedtest runs a real etcd inside a test, with faults to order.
+// Package embedtest runs a real etcd inside a test, with faults on demand.
 //
 //	cluster := embedtest.Start(t, embedtest.WithSize(3))
 //	client, link := cluster.Link(t)

@@ -58,20 +58,19 @@ type faultOptionFunc func(*Fault)
 
 func (f faultOptionFunc) applyToFault(fault *Fault) { f(fault) }
 
-// Once makes the fault bite one request only: Times(1). The default is no limit.
+// Once limits the fault to one request: Times(1). The default is no limit.
 func Once() FaultOption { return Times(1) }
 
-// Times makes the fault bite n requests only. The default is no limit.
+// Times limits the fault to n requests. The default is no limit.
 func Times(n int) FaultOption { return faultOptionFunc(func(f *Fault) { f.left = n }) }
 
-// On makes the fault bite requests to that member only. The default is any.
+// On limits the fault to requests to that member. The default is any member.
 func On(m *Member) FaultOption { return faultOptionFunc(func(f *Fault) { f.member = m }) }
 
-// When makes the fault bite only if fits says so of the protobuf message: the
-// request, such as *etcdserverpb.TxnRequest, or the answer for faults that
-// concern a stream's answers, such as *etcdserverpb.WatchResponse. The default is
-// any message. fits is called from many goroutines; it must neither block, nor
-// change or keep the message, nor call the cluster's methods.
+// When limits the fault to protobuf messages for which fits returns true: the request, such as
+// *etcdserverpb.TxnRequest, or the answer for faults that concern a stream's answers, such as
+// *etcdserverpb.WatchResponse. The default is any message. fits is called from many goroutines; it must neither
+// block, nor change or keep the message, nor call the cluster's methods.
 func When(fits func(message any) bool) FaultOption {
 	return faultOptionFunc(func(f *Fault) {
 		if earlier := f.fits; earlier != nil {
@@ -166,9 +165,8 @@ func (f *Fault) Bites() int {
 	return f.bites
 }
 
-// Bitten is closed when the fault has bitten for the first time: when a request
-// was lost, refused, or is being held; when a request whose answer is lost has
-// been applied.
+// Bitten returns a channel that is closed when the fault takes effect for the first time: when a request was lost,
+// refused, or is being held; when a request whose answer is lost has been applied.
 func (f *Fault) Bitten() <-chan struct{} { return f.bitten }
 
 // Wait returns nil once the fault has bitten, or the context's error.

@@ -16,10 +16,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Link is the network between one client and the members. A new link is
-// faultless. Its faults concern the members that they are given, or all of them
-// if none is given, and last until healed; a later call for the same member
-// replaces what it contradicts. All methods are safe for concurrent use.
+// Link is the network between one client and the members. A new link is faultless. Its faults concern the given
+// members, or all if none is given, and last until they are healed. A later call for the same member replaces an
+// earlier one that it contradicts. All methods are safe for concurrent use.
 //
 // A link does not reach other clients, the members' connections with each other,
 // nor what a member does with a request that has already arrived.
@@ -70,12 +69,10 @@ func (c *Cluster) NewLink() (*clientv3.Client, *Link, error) {
 	return client, l, nil
 }
 
-// Blackhole makes everything on the way vanish: there is no answer and no
-// reset, and new connections hang until their context ends. What is sent
-// meanwhile, up to 4 MiB per connection and direction, is delivered after Heal,
-// as TCP would retransmit it: a request whose caller has given up may then still
-// be applied, or may not, since the news of that arrives with it. Where a test needs
-// the late request for certain, use [Cluster.Hold]. Beyond 4 MiB writes block.
+// Blackhole stops all packets: there is no answer and no reset, and new connections hang until their context ends.
+// Bytes that are sent meanwhile, up to 4 MiB per connection and direction, are delivered after Heal, as TCP would
+// retransmit them. So a request whose caller has given up may still be applied, or may not, since its cancellation
+// arrives with it. Where a test needs the late request for certain, use [Cluster.Hold]. Beyond 4 MiB writes block.
 func (l *Link) Blackhole(members ...*Member) {
 	l.change(members, func(p *path) { p.blackhole, p.cut = true, false })
 }

@@ -53,10 +53,9 @@ func (m *Member) Server() *etcdserver.EtcdServer {
 	return p.server()
 }
 
-// Stop stops the member as an operator would: it hands the leadership over if
-// others can take it, lets requests finish for up to 100 ms (streams never do)
-// and ends. It takes up to two seconds if nobody takes over. It does nothing if
-// the member is down.
+// Stop stops the member as an operator would: it hands the leadership over if others can take it, lets requests
+// finish for up to 100 ms (streams never do) and ends. It takes up to two seconds if no member takes over. It does
+// nothing if the member is down.
 func (m *Member) Stop() {
 	m.lifecycle.Lock()
 	defer m.lifecycle.Unlock()
@@ -90,9 +89,9 @@ func (m *Member) handOver() {
 // Kill ends the member abruptly: no leadership transfer, no answer to requests
 // under way, all connections cut. It does nothing if the member is down.
 //
-// It ends a server, not a process. What etcd has handed to the operating system
-// survives, its files are closed in good order, and the database commits what
-// was pending: a torn write or lost disk cache cannot be tested this way.
+// It ends a server, not a process. The writes that etcd has handed to the operating system survive, its files are
+// closed in good order, and the database commits pending writes. So a torn write or a lost disk cache cannot be
+// tested with it.
 func (m *Member) Kill() {
 	m.lifecycle.Lock()
 	defer m.lifecycle.Unlock()

@@ -31,10 +31,9 @@ var (
 // do not know the new member until they are given its endpoint or ask for the
 // members ([clientv3.Client.Sync]). Links to it have no fault at first.
 //
-// It fails if the members that run and are not isolated would be no quorum any more
-// before the new one is there. etcd's own check of that is off, because it refuses
-// every change in a cluster's first seconds. After an error the cluster is as before,
-// unless it has no quorum.
+// It fails if the members that run and are not isolated would be no quorum until the new one is there. etcd's own
+// check of that is off, because it refuses every change in a cluster's first seconds. After an error the cluster is
+// as before, unless it has no quorum.
 func (c *Cluster) AddMember(ctx context.Context) (*Member, error) {
 	c.reconfiguring.Lock()
 	defer c.reconfiguring.Unlock()

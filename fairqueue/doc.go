@@ -1,6 +1,6 @@
-// Package fairqueue is the queue in etcd on which every lock of this module
-// stands: strictly first come, first served, without polling and without a herd.
-// Most users want package etcdlock. This package is for building primitives, and its API may still change.
+// Package fairqueue is the queue in etcd on which every lock of this module stands: strictly first come, first
+// served, without polling and without a herd. Most users want package etcdlock. This package is for building other
+// primitives, and its API may still change.
 //
 // A ticket is a key directly under the queue's prefix, bound to the lease of a
 // session. Its place in line is its create revision. The exclusive ticket with

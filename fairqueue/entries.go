@@ -35,8 +35,8 @@ func (e Entry) ticket() entry { return entry{key: e.Key, revision: e.Revision} }
 // one moment: one linearizable read of the whole queue. It needs no session if the source is a
 // Session or a Keeper; then it is tried again until ctx ends.
 //
-// After a reduction of a semaphore it counts as owning what fits into the new size: a permit that was granted
-// before is still held, but in etcd it looks like one that is waited for.
+// After a reduction of a semaphore the tickets that fit into the new size count as owning. A permit that was granted
+// before and does not fit is still held, but in etcd it looks like one that is waited for.
 func (q *Queue) Entries(ctx context.Context) (entries []Entry, size int64, err error) {
 	client, err := q.client(ctx)
 	if err == nil {

@@ -14,18 +14,17 @@ import (
 )
 
 var (
-	// ErrBusy is what [Queue.TryJoin] returns if it would have to wait. Nothing is left
-	// of the attempt. Do something else, or Join.
+	// ErrBusy is what [Queue.TryJoin] returns if it would have to wait. No ticket is left of the attempt. Do other
+	// work, or Join.
 	ErrBusy = errors.New("etcdlock: busy")
 
-	// ErrGone says that a ticket is not there any more although its session, as far as can be
-	// known, is alive: it was removed, or passed over. It wraps [session.ErrLost]. To be in line again, join again.
+	// ErrGone says that a ticket is not there any more although its session is alive, as far as can be known. It was
+	// removed, or passed over. It wraps [session.ErrLost]. To be in line again, join again.
 	ErrGone = keys.ErrGone
 
-	// ErrTooLarge is returned for a candidate's value of more than 1 MiB ([Place],
-	// [Ticket.Set]), and by whatever joins a queue that has a label of more than 512 bytes
-	// ([Options]). The error says how much is allowed. Nothing was sent. Store a large value
-	// elsewhere, and where it is in the ticket.
+	// ErrTooLarge is returned for a candidate's value of more than 1 MiB ([Place], [Ticket.Set]), and by each call
+	// that joins a queue with a label of more than 512 bytes ([Options]). The error says how much is allowed. No
+	// request was sent. Store a large value elsewhere, and its address in the ticket.
 	ErrTooLarge = errors.New("etcdlock: too large")
 )
 

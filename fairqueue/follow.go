@@ -16,14 +16,13 @@ import (
 // client is closed. It needs no ticket and, if the source is a Session or a Keeper, no live session. With another source
 // it ends with an error if that has no session.
 //
-// Trouble with etcd is not reported but waited out, and nothing is left out because of it,
-// unless the revisions in between have been compacted, or etcd has gone back to an earlier one, as after
-// a restore: then the change is yielded within about 10 s. An error is yielded, without tickets,
-// if etcd refuses to be read or watched; Follow goes on trying, with pauses, unless the loop
-// is left.
+// Temporary failures of etcd are retried and not reported, and no change is left out because of them. The exceptions
+// are revisions that were compacted meanwhile, and an etcd that went back to an earlier revision, as after a restore:
+// then the latest state is yielded within about 10 s. If etcd refuses a read or a watch, an error is yielded, without
+// tickets. Follow retries with pauses unless the loop is left.
 //
-// It costs one read and one watch on the whole queue, and another read, without values, about every 10 s; each
-// change is sent to every follower, so there should be few of a queue with many tickets.
+// It costs one read and one watch on the whole queue, and another read, without values, about every 10 s; Each change
+// is sent to every follower, so run few of a queue with many tickets.
 func (q *Queue) Follow(ctx context.Context) iter.Seq2[[]Entry, error] {
 	needContext(ctx)
 	return func(yield func([]Entry, error) bool) {

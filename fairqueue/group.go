@@ -22,9 +22,8 @@ const (
 	maxPlaces = maxOperations - 1
 )
 
-// TooManyError says that a ticket has more places than one transaction can carry, or that more
-// tickets have to be passed over. Nothing was written. Take fewer, or one lock that stands for
-// several.
+// TooManyError says that a ticket has more places than one transaction can carry, or that more tickets have to be
+// passed over. Nothing was written. Take fewer, or one lock in place of several.
 type TooManyError struct {
 	Places int // or tickets
 	Limit  int // 0 if etcd was told to carry less than by default, and only etcd knows how much

@@ -18,15 +18,15 @@ import (
 // queue is asked about afterwards, outside of the apply loop.
 const joinLimit = 64
 
-// Place is a queue and how to stand in it.
+// Place is a queue, and the kind of ticket that is wanted in it.
 type Place struct {
 	Queue *Queue
 	Mode  Mode // Exclusive, Shared, Upgradeable (as the only place) or Candidate; any other panics
 
 	// Value is that of a candidate, of at most 1 MiB. With a larger one the error is [ErrTooLarge].
 	Value string
-	// Priority is that of a candidate, and becomes part of the key. The queue itself goes by the order of arrival:
-	// Wait passes a candidate over for one of higher priority, see there. A negative one panics.
+	// Priority is that of a candidate, and becomes part of the key. The queue itself keeps the order of arrival, and
+	// [Ticket.Wait] passes it on to a candidate of higher priority. A negative one panics.
 	Priority int
 }
 
@@ -54,10 +54,10 @@ func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
 	return TryN(ctx, q.source, 1, Place{Queue: q, Mode: m})
 }
 
-// JoinN takes one ticket in all of the places, whose queues must be different ones, and of which it needs n: one round
-// trip, one raft entry. All keys have one revision, so what comes first is ahead in every queue, and no two
-// tickets wait for each other. Wait returns when n of the keys are granted, and gives up the others, in one
-// transaction. Then [Ticket.Chosen] returns which. Until then the loss of any is the loss of all.
+// JoinN takes one ticket with a key in each of the places, whose queues must be different ones: one round trip, one
+// raft entry. All keys have one revision, so the ticket that comes first is ahead in every queue, and no two tickets
+// wait for each other. Wait returns when n of the keys are granted, and removes the others, in one transaction. Then
+// [Ticket.Chosen] returns the granted ones. Until then the loss of any key is the loss of the ticket.
 //
 // For more than 64 places it takes a read more, for more than
 // 42 if all are shared up to four, after which Wait may need one more. All keys are bound to one
@@ -65,9 +65,9 @@ func (q *Queue) TryJoin(ctx context.Context, m Mode) (*Ticket, error) {
 // etcd allows, the error is a [*TooManyError]. Where etcd was told to allow less than 128 operations in a
 // transaction, it may take a few requests more. Otherwise it is like [Queue.Join].
 //
-// With more than 127 places, or more than etcd allows, it joins only a part of them, 64 or n, or fewer,
-// at random for each call, and gets none of the others. Two tickets are served in the order in
-// which they joined only where they wait for the same place.
+// With more than 127 places, or more than etcd allows, it joins only a part of them, 64 or n, or fewer, chosen at
+// random in each call, and gets none of the others. Only tickets that wait for the same place are served in the order
+// in which they joined.
 func JoinN(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
 	if err := checkPlaces(ctx, places, n); err != nil {
 		return nil, err
@@ -95,9 +95,9 @@ func JoinN(ctx context.Context, source session.Source, n int, places ...Place) (
 	}
 }
 
-// TryN takes a ticket in n of the places, at random among those in which nothing is in the
-// way, or returns [ErrBusy] if there are fewer: one read, which writes nothing, and one
-// transaction if there are enough. If others are faster, it leaves the queues and begins again. Errors are as for JoinN.
+// TryN takes a ticket in n of the places, chosen at random among those that are free, or returns [ErrBusy] if there
+// are fewer: one read, which writes nothing, and one transaction if there are enough. If others are faster, it leaves
+// the queues and begins again. Errors are as for JoinN.
 func TryN(ctx context.Context, source session.Source, n int, places ...Place) (*Ticket, error) {
 	if err := checkPlaces(ctx, places, n); err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// Owner describes the holder of a ticket, for people. Nothing but its Mark decides anything. It is stored
-// as JSON in the ticket's value, so that "etcdctl get --prefix" shows it.
+// Owner describes the holder of a ticket, for people. Only its Mark has an effect on the queue. It is stored as JSON
+// in the ticket's value, so that "etcdctl get --prefix" shows it.
 type Owner struct {
 	// Mark is "shared" if an exclusive ticket lets shared ones in, "owner", with a length and its revision, for an owner in a
 	// long queue, and "upgrade" for the place in line of an Upgrade.

@@ -23,18 +23,17 @@ var (
 	ErrForeign = errors.New("etcdlock: another program's ticket is in between")
 )
 
-// PassTo makes the ticket that chosen finds in the queue the next owner: one transaction
-// deletes t, which must be a granted [Candidate], and all those between it and the chosen
-// one, so that no other can own in between. Those passed over find their tickets gone
-// ([ErrGone] from Wait) and are expected to join again. The chosen ticket keeps that it was chosen, and owns whatever
+// PassTo makes the ticket that chosen finds in the queue the next owner: one transaction deletes t, which must be a
+// granted [Candidate], and all those between it and the chosen one, so that no other can own in between. Those passed
+// over find their tickets gone ([ErrGone] from Wait) and are expected to join again. The chosen ticket owns whatever
 // the priorities. Two reads and one transaction; again if the queue changed meanwhile.
 //
 // chosen gets the tickets behind t, in order, and returns the index of one or -1. A ticket whose lease has not been
-// renewed for half its TTL is not passed to: its process is probably cut off. Then chosen is called
-// again, without that ticket. Nothing has changed if the error is ErrNotWaiting or [ErrForeign], a
-// [*TooManyError], if more than 126 stand in between, etcd's, or one that wraps [ErrGone], which says that t
-// itself is. If ctx ends before etcd answers, it may have happened or not: then t is given up in the
-// background. It is also given up on success. left reports whether it has been given up.
+// renewed for half its TTL is not passed to: its process is probably cut off. Then chosen is called again, without
+// that ticket. Nothing has changed if the error is ErrNotWaiting or [ErrForeign], a [*TooManyError], if more than 126
+// stand in between, etcd's, or one that wraps [ErrGone], which says that t itself is. If ctx ends before etcd
+// answers, it may have happened or not: then t is given up in the background. left reports whether t has been given
+// up, which it also is on success.
 func (t *Ticket) PassTo(ctx context.Context, chosen func(behind []Entry) int) (left bool, err error) {
 	p := t.first()
 	err = p.passTo(ctx, true, func(_ Entry, behind []Entry) int { return chosen(behind) })

@@ -56,14 +56,14 @@ type permits struct {
 // than the size, that error comes from here or, after a Resize, from Wait. Otherwise it is
 // like [Queue.Join].
 //
-// The ticket's Wait costs one transaction more than others do if it has had to wait.
+// If the ticket has to wait, its Wait costs one transaction more than that of other tickets.
 func (q *Queue) JoinPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
 	return q.acquire(ctx, func(s *session.Session) (*Ticket, error) { return q.joinPermits(ctx, s, weight, size) })
 }
 
-// TryPermits is JoinPermits only if that is granted at once. Otherwise the error is
-// [ErrBusy]: one linearizable read, which writes nothing, and one transaction if there was
-// room. If another ticket takes the room in between, it has to leave the queue again, which is one transaction more.
+// TryPermits is JoinPermits only if that is granted at once. Otherwise the error is [ErrBusy]: one linearizable read,
+// which writes nothing, and one transaction if there were enough permits. If another ticket takes the permits in
+// between, this one leaves the queue again, which is one transaction more.
 func (q *Queue) TryPermits(ctx context.Context, weight, size int64) (*Ticket, error) {
 	return q.acquire(ctx, func(s *session.Session) (*Ticket, error) {
 		before, err := q.current(ctx, s, weight, size)

@@ -17,8 +17,8 @@ const (
 	epochFolder = "!/epoch/"
 )
 
-// Queue is one line of tickets in etcd, named by its prefix. Any number of Queue values with the same
-// prefix are the same queue. It is safe for concurrent use.
+// Queue is one line of tickets in etcd, named by its prefix. All Queue values with the same prefix are the same
+// queue. It is safe for concurrent use.
 type Queue struct {
 	options Options
 	source  session.Source
@@ -63,10 +63,11 @@ type Options struct {
 	// one of more than 512 bytes every join fails with [ErrTooLarge].
 	Label string
 
-	// Recheck is how long a waiter waits, give or take half, before it looks at the queue without an event. It
-	// bounds how long a lost event can delay it. The default is 10 s, for negative values as well, and more than a
-	// day is a day. If there were more than 2,000 tickets when the waiter came, it waits longer at first, up to six
-	// times as long, and each time half as long as before, until it is down to Recheck.
+	// Recheck is how long a waiter waits without an event before it reads the queue again, at random from half of it
+	// to one and a half. It limits how long a lost event can delay the waiter. The default is 10 s, for negative
+	// values as well, and more than a day is a day. If there were more than 2,000 tickets when the waiter came, it
+	// waits longer at first, up to six times as long, and each time half as long as before, until it is down to
+	// Recheck.
 	Recheck time.Duration
 
 	// Slots gives every permit of the queue a number, see [Ticket.Slot]. All users of the semaphore set it, or none
@@ -74,8 +75,8 @@ type Options struct {
 	Slots bool
 
 	// OtherPrograms says that other programs, with etcd's concurrency package for example, use the queue as well.
-	// They take every key below the prefix for a ticket, so nothing but tickets is written there. Otherwise a key of
-	// the library's own may be: see Epochs in the package documentation.
+	// They take every key below the prefix for a ticket, so only tickets are written there. Without this option the
+	// library may write a key of its own there: see Epochs in the package documentation.
 	OtherPrograms bool
 }
 

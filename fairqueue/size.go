@@ -91,13 +91,12 @@ func (q *Queue) agree(kvs []*mvccpb.KeyValue, size int64) (agreed int64, err err
 	return 0, nil
 }
 
-// Resize changes the size of the semaphore at the queue for all its users: one read
-// and one transaction, both again after a concurrent Resize. If there are more permits then,
-// waiters get them at once, in order. If there are fewer, none is taken away, but no more
-// are granted until enough have been given back; waiters for more than there are fail. A call with
-// a replaced size uses the new one; the last 32 of them are remembered. A waiter that is not the next in line may
-// notice a change of the size, or a free permit after a reduction, only about 10 s later (Options.Recheck). A size
-// that is not positive panics.
+// Resize changes the size of the semaphore at the queue for all its users: one read and one transaction, both again
+// after a concurrent Resize. If there are more permits then, waiters get them at once, in order. If there are fewer,
+// none is taken away, but no more are granted until enough have been released. Waiters for more than there are fail.
+// A call with a replaced size uses the new one; the last 32 of them are remembered. A waiter that is not the next in
+// line may notice a change of the size, or a free permit after a reduction, only about 10 s later (Options.Recheck).
+// A size that is not positive panics.
 func (q *Queue) Resize(ctx context.Context, size int64) error {
 	if size <= 0 {
 		panic("etcdlock: the size of a semaphore must be positive")

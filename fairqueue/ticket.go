@@ -93,20 +93,19 @@ func (t *Ticket) Share(ctx context.Context) error {
 // Leave gives the ticket up, granted or not: one round trip, one raft entry. Only
 // the first call does anything; later ones return nil.
 //
-// If the ticket was gone already, or one of its keys was, the error wraps [session.ErrLost] (or
-// [session.ErrClosed], if its session was closed first): what it protected may
-// not have been protected to the end. If etcd does not answer before ctx ends, the
-// error wraps ctx's and the session goes on removing the ticket in the background.
-// Even if ctx is over, or ends at once, etcd gets a quarter of a second.
+// If the ticket was gone already, or one of its keys was, the error wraps [session.ErrLost] (or [session.ErrClosed],
+// if its session was closed first): another ticket may have owned meanwhile. If etcd does not answer before ctx ends,
+// the error wraps ctx's and the session goes on removing the ticket in the background. Even if ctx is over, or ends
+// at once, etcd gets a quarter of a second.
 func (t *Ticket) Leave(ctx context.Context) error {
 	return t.failed(ctx, keysOf(t.parts).Leave(ctx))
 }
 
-// ReleaseAfter gives the ticket up in time d from now: until then others wait for it. Its keys
-// move to a lease of their own. So they stay that long, and are removed then, even if
-// this process ends first; the session only removes them in time. A value given by
-// Set is not kept. Two round trips, two raft entries. Errors are as for Leave. If etcd does not answer, the ticket
-// stays with the session for that time; if one of several keys is gone, the others are removed at once.
+// ReleaseAfter gives the ticket up when d is over: until then others wait for it. Its keys move to a lease of their
+// own. So they stay that long, and are removed then, even if this process ends first; the session only removes them
+// in time. A value given by Set is not kept. Two round trips, two raft entries. Errors are as for Leave. If etcd does
+// not answer, the ticket stays with the session for that time; if one of several keys is gone, the others are removed
+// at once.
 func (t *Ticket) ReleaseAfter(ctx context.Context, d time.Duration) error {
 	p := t.first()
 	shares := p.shares.Load()
@@ -121,8 +120,8 @@ func (t *Ticket) ReleaseAfter(ctx context.Context, d time.Duration) error {
 	}))
 }
 
-// Abandon gives the ticket up in the background. A ticket of several keys that has lost one of them is
-// of no use, and would keep others waiting.
+// Abandon gives the ticket up in the background. Call it for a ticket of several keys that has lost one of them: its
+// other keys would keep other tickets waiting.
 func (t *Ticket) Abandon() { keysOf(t.parts).Abandon() }
 
 func (t *Ticket) first() *part { return t.parts[0] }

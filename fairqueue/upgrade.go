@@ -48,10 +48,11 @@ const markedUpgrade = "upgrade"
 // errNoBarrier does not wrap ErrGone: the ticket itself is there.
 var errNoBarrier = errors.New("etcdlock: the place in line of the upgrade was removed")
 
-// Upgrade waits until no shared ticket owns together with t, an [Upgradeable] ticket or an [Exclusive] one after Share, which
-// must have been granted. Then t owns alone, until Share is called. Shared tickets that join after the call wait. It is ahead
-// of all tickets that wait. If t owns alone already, it does nothing. Otherwise it makes one transaction if there is no
-// shared ticket, and else two, a read, and a watch and a read for each time that it waits for a shared ticket.
+// Upgrade waits until no shared ticket owns together with t, an [Upgradeable] ticket or an [Exclusive] one after
+// Share, which must have been granted. Then t owns alone, until Share is called. Shared tickets that join after the
+// call wait. Tickets that wait already go on to wait. If t owns alone already, it does nothing. Otherwise it makes
+// one transaction if there is no shared ticket. If there are some, it makes two and a read, and a watch and a read
+// each time that it waits for one.
 //
 // If it returns an error, t still shares, or is lost. If the error wraps ctx's, later shared tickets may wait until etcd has answered in
 // the background. It wraps [ErrGone] if t is gone. Calls of Upgrade and Share must not overlap. Tickets of other modes, or of
