@@ -20,9 +20,9 @@ import (
 // exitDeadlock is that of deadlocks if it has found one.
 const exitDeadlock = 1
 
-const aboutWaits = `A holder waits for what is asked for under its lock. Programs that pass the context of a hold on to the calls that
-they make under it tell so, and commands under run do. Of others only the session is known: then a circle is
-possible, but any of the session's holders may be the one that waits.`
+const aboutWaits = `A holder waits for the locks that are asked for under its own. A ticket says so if the program passes the context of
+the hold on to the calls under it, or is a command under run. Of other programs only the session is known: then a
+circle is possible, but any of the session's holders may be the one that waits.`
 
 func newWaitGraph(c *connection) *cobra.Command {
 	return &cobra.Command{
@@ -50,8 +50,8 @@ func newDeadlocks(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deadlocks",
 		Short: "Find holders and waiters that wait for each other",
-		Long: `Deadlocks prints each circle of holders and waiters that wait for each other: none of them ends unless one of
-them gives up. It reads all locks twice, and prints what it has seen both times. With --lines it also prints
+		Long: `Deadlocks prints each circle of holders and waiters that wait for each other: none goes on unless one of them
+gives up. It reads all locks twice, and prints the circles that it has seen both times. With --lines it also prints
 the whole line of each lock in the circle.
 
 ` + aboutWaits + `

@@ -57,9 +57,9 @@ func newDoctor(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what endangers locks in this etcd",
-		Long: `Doctor looks at etcd's members, alarms and history, at permissions, latency, and the keys and leases of all
-locks, and says in a line each what is well and what is not, and what to type. It takes a lock of its own, and
-writes nothing else. The exit code is 1 if something fails, and with --strict if something warns.`,
+		Long: `Doctor checks etcd's members, alarms and history, permissions, latency, and the keys and leases of all locks.
+Each finding is a line, with a command that helps if something is wrong. It takes a lock of its own, and writes
+nothing else. The exit code is 1 if something fails, and with --strict if something warns.`,
 		Args: mistakes(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error

@@ -35,11 +35,10 @@ func newElect(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "elect [flags] NAME [--] COMMAND [ARG...]",
 		Short: "Run a command on whichever machine is the leader",
-		Long: `Elect stands as a candidate in the election NAME and runs COMMAND while it leads. When the leadership is
-lost, or the health check fails, COMMAND is ended as "etcdlock run" does, and elect stands as a candidate
-again: COMMAND is started anew in each term. When COMMAND ends by itself, elect gives the leadership up and
-ends with COMMAND's exit code. Flags after NAME are COMMAND's. Without COMMAND it prints the key of each term
-and leads until a signal.
+		Long: `Elect is a candidate in the election NAME, and runs COMMAND while it leads. When the leadership is lost, or
+the health check fails, it ends COMMAND as "etcdlock run" does, and is a candidate again: each term starts
+COMMAND anew. When COMMAND ends by itself, elect resigns and ends with COMMAND's exit code. Flags after NAME
+are COMMAND's. Without COMMAND it prints the key of each term and leads until a signal.
 
 With --listen it is no candidate and prints the leaders' values, a line for each change, until a signal; an
 empty line is a vacancy.

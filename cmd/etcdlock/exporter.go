@@ -31,16 +31,16 @@ func newExporter(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exporter [PATTERN]",
 		Short: "Export the lengths of queues to Prometheus",
-		Long: `Exporter serves at /metrics what etcd knows of the locks that ls lists, programs that use etcdctl or etcd's own
-package included: etcdlock_queue_holders, etcdlock_queue_waiters, and etcdlock_queue_age_seconds, for how long
-the first in line has been there. That is by the clock of its machine; the time of a candidate in an election,
-or of another program, counts from when the exporter saw it first.
+		Long: `Exporter serves metrics of the locks that ls lists at /metrics, also of programs that use etcdctl or etcd's own
+package: etcdlock_queue_holders, etcdlock_queue_waiters, and etcdlock_queue_age_seconds, the time for which the
+first in line has been there. That time is by the clock of its machine. For a candidate in an election, and for
+another program, it counts from when the exporter saw it first.
 
 The label lock_name has the names given with --name. All other locks share "other": the sum of their holders
 and waiters, and the greatest age. With PATTERN only locks that match are counted.
 
 One watch gets the events of the whole namespace, so one exporter is enough. While etcd does not answer, or
-refuses, etcdlock_exporter_up is 0 and the other figures are the last ones. /healthz is about the process
+refuses, etcdlock_exporter_up is 0 and the other metrics keep their last values. /healthz is about the process
 alone. A signal ends it, with the exit code 0.`,
 		Example: `  etcdlock exporter --name orders --name scheduler
   etcdlock exporter --http :9479 'orders/*'`,

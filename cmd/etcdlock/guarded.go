@@ -127,10 +127,10 @@ type guarded struct {
 	said       atomic.Bool     // that the lock is lost
 }
 
-// errYield is why nothing is started any more when somebody else waits.
+// errYield is why no command is started any more when another client waits.
 var errYield = errors.New("somebody waits for the lock")
 
-// wanted returns a channel that is closed when somebody else stands in line. What it starts ends with ctx or hold.
+// wanted returns a channel that is closed when another client stands in line. What it starts ends with ctx or hold.
 func wanted(ctx context.Context, hold *etcdlock.Hold, name string) <-chan struct{} {
 	seen := make(chan struct{})
 	go func() {

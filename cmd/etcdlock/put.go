@@ -24,7 +24,7 @@ func newPut(c *connection) *cobra.Command {
 "etcdlock run" or "etcdlock elect", and needs the same connection flags.
 
 Etcd itself compares: if one of the surrounding locks is not held any more, nothing is written, and the exit
-code is 124. A command that was stopped for long cannot overwrite what the next owner wrote.`,
+code is 124. So a command that was suspended cannot overwrite what the next owner wrote.`,
 		Args: mistakes(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "" {

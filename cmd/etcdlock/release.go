@@ -23,14 +23,15 @@ func newRelease(c *connection) *cobra.Command {
 		Use:   "release NAME",
 		Short: "Take a lock away from its holder",
 		Long: `Release removes the holder of the lock NAME from its queue: the next in line has the lock. It is for a
-holder that is stuck. A holder that lives is told of the loss, but goes on until it notices, and only what is
-guarded by etcd or by the token is safe from it.
+holder that hangs. A holder that is alive learns of the loss, but may go on until then. Only a guard in etcd
+or the token refuses its late writes.
 
-If several hold it, or a waiter is to be removed, --token or --holder says which one; inspect shows them. It
-asks before it does anything, unless --yes is given. The exit code is 1 if nobody holds the lock.
+If there are several holders, or a waiter has to be removed, --token or --holder says which one; inspect
+shows them. It asks before it removes anything, unless --yes is given. The exit code is 1 if the lock is
+free.
 
-With --ask it stands in line and waits until the holder gives the lock up. "etcdlock run --yield" does that, and
-a program that calls Hold.Wanted. With --grace the holder is removed if it has not done so by then.`,
+With --ask it stands in line and waits until the holder releases the lock, as "etcdlock run --yield" does, and
+a program that calls Hold.Wanted. With --grace it removes a holder that has not done so by then.`,
 		Args: mistakes(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.check(cmd.Flags()); err != nil {

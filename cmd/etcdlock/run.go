@@ -83,15 +83,15 @@ func newRun(c *connection) *cobra.Command {
 		Use:     "run [flags] NAME [--] COMMAND [ARG...]",
 		Aliases: []string{"lock"},
 		Short:   "Run a command under a lock",
-		Long: `Run takes the lock NAME, runs COMMAND and gives the lock back when COMMAND and all processes of its
-group have ended. Flags after NAME are COMMAND's. Without COMMAND it prints the key of the lock and holds
-it until a signal. Signals are passed on to the group. A daemon that COMMAND starts keeps the lock, unless it
-leaves the group, as by setsid. On Linux COMMAND dies with etcdlock, even if that is killed; what it has
-started may live on.
+		Long: `Run takes the lock NAME, runs COMMAND and releases the lock when COMMAND and all processes of its group
+have ended. Flags after NAME are COMMAND's. Without COMMAND it prints the key of the lock and holds it until
+a signal. Signals are passed on to the group. A daemon that COMMAND starts keeps the lock, unless it leaves
+the group, as by setsid. On Linux COMMAND dies with etcdlock, even if that is killed. Processes that COMMAND
+has started may live on.
 
 When the lock is lost, COMMAND's process group gets SIGTERM, and SIGKILL after --grace. It is dead before
-another owner can have the lock, unless the lock's key or lease was removed by hand. What must not happen
-after a loss, guard with "etcdlock put", or with ETCDLOCK_TOKEN where it is written.
+another owner can have the lock, unless the lock's key or lease was removed by hand. Guard a write that must
+not happen after a loss with "etcdlock put", or with ETCDLOCK_TOKEN in the store.
 
 COMMAND has ETCDLOCK_NAME, ETCDLOCK_LOCK_KEY, ETCDLOCK_TOKEN, ETCDLOCK_LEASE, ETCDLOCK_SLOT (with --slots)
 and ETCDLOCK_HELD in its environment, and ETCD_LOCK_KEY and ETCD_LOCK_REV as under etcdctl lock.`,
@@ -128,12 +128,12 @@ func (r *lockFlags) register(f *pflag.FlagSet) {
 	_ = f.MarkHidden("exclusive-lock")
 	f.IntVarP(&r.conflict, "conflict-exit-code", "E", exitBusy, "exit code if the lock was not obtained")
 	f.StringVarP(&r.line, "command", "c", "", "run `line` with /bin/sh -c")
-	f.Int64Var(&r.limit, "limit", 0, "let so many hold the lock at the same time")
-	f.Int64Var(&r.permits, "permits", 1, "with --limit, count as so many")
+	f.Int64Var(&r.limit, "limit", 0, "how many may hold the lock at the same time; 0 is an ordinary lock")
+	f.Int64Var(&r.permits, "permits", 1, "with --limit, how many of them this run counts as")
 	f.BoolVar(&r.slots, "slots", false, "with --limit, number the holders: ETCDLOCK_SLOT")
 	f.StringArrayVar(&r.also, "also", nil, "take lock `NAME` as well, all or nothing; may be repeated")
 	f.Var(&r.minHold, "min-hold", "keep the lock for so long at least, even if the command ends before")
-	f.BoolVar(&r.yield, "yield", false, "send SIGTERM to the command when somebody else waits for the lock")
+	f.BoolVar(&r.yield, "yield", false, "send SIGTERM to the command when another client waits for the lock")
 	f.Var(&r.once, "once", "-n --min-hold, and exit code 0 if the lock is not free: a job that every machine starts")
 }
 

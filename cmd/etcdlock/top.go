@@ -28,7 +28,7 @@ the most waiters come first; s sorts them in another way, / shows only those who
 shows all holders and waiters of a lock with their leases; there r releases one, after two questions.
 
 One watch gets the events of the whole namespace, so run few of these at a time. If etcd does not answer, a
-line says so, and the last picture stays.`,
+line says so, and the last state stays on the screen.`,
 		Args: mistakes(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {

@@ -20,15 +20,16 @@ func newWeb(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "web",
 		Short: "Serve a web page that shows all locks",
-		Long: `Web serves a page that shows every lock that ls lists, those that need attention first, and follows them. A
-lock's name leads to its holders and waiters with their leases. /api/ has what "ls -o json" prints, and
+		Long: `Web serves a page that shows every lock that ls lists, those that need attention first, and updates itself. A
+lock's name is a link to its holders and waiters with their leases. /api/ has what "ls -o json" prints, and
 /api/lock?name=NAME what "inspect -o json" prints. The page only reads.
 
 It does not authenticate: any program that reaches the address can read the page, so the default is one of this
 machine alone. There it answers only requests for localhost or a loopback address, so that no page of another site can
 read it by a name of its own. A reverse proxy that passes another host name on needs --allow-host.
 
-One watch gets the events of the whole namespace while somebody looks. A signal ends it, with the exit code 0.`,
+While the page has viewers, one watch gets the events of the whole namespace. A signal ends it, with the exit
+code 0.`,
 		Example: `  etcdlock web
   etcdlock web --http 127.0.0.1:8080 --title "Locks of the shop" --allow-host locks.example.com`,
 		Args: mistakes(cobra.NoArgs),
