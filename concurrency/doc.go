@@ -1,11 +1,11 @@
-// Package concurrency stands in for [go.etcd.io/etcd/client/v3/concurrency]: the same names, signatures and errors on
-// this module's session and queues. A program changes one import and nothing else.
+// Package concurrency replaces [go.etcd.io/etcd/client/v3/concurrency]: it has the same names, signatures and errors,
+// on this module's session and queues. A program changes one import and nothing else.
 //
 //	import "github.com/etcdlock/locks/concurrency"
 //
-// Programs that use it and programs that use etcd's package exclude each other and wait in one line, so a fleet can be
-// changed one process at a time. New programs use package etcdlock, which has holds, fencing tokens and more kinds of
-// locks.
+// Programs that use it and programs that use etcd's package exclude each other and wait in one line. So a fleet can
+// be changed one process at a time. New programs use package etcdlock, which has holds, fencing tokens and more kinds
+// of locks.
 //
 // # What a program gains
 //
@@ -28,8 +28,8 @@
 // Lock and Unlock of a lost lock return [ErrSessionExpired]; with etcd's package Unlock returns nil, and Lock etcd's
 // error that the lease is not found. Proclaim after a loss returns [ErrElectionNotLeader].
 //
-// If the context of a call ends, the call returns the context's error as it is, never a gRPC status. Errors of etcd are
-// those of package rpctypes.
+// If the context of a call ends, the call returns the context's error unchanged, never a gRPC status. Errors of etcd
+// are those of package rpctypes.
 //
 // Header of a Mutex has only the revision: one at which the lock was held. It rises from owner to owner, also between programs of
 // both packages, so it is a fencing token. Header of an Election has that of the leader's key, also after Proclaim.
@@ -39,5 +39,5 @@
 // Names of prefixes follow the rules of etcdlock: not empty, at most 512 bytes, UTF-8. The value of a candidate is at
 // most 1 MiB.
 //
-// WithLease and ResumeElection are left out: they take over the key of another process, which may still be alive.
+// WithLease and ResumeElection are missing: they take over the key of another process, which may still be alive.
 package concurrency

@@ -11,16 +11,16 @@
 //	...
 //	err = tx.Commit()
 //
-// The table of [Schema] has a row for each name, with the highest token that a committed transaction has shown.
+// The table of [Schema] has a row for each name, with the highest token of a committed transaction.
 //
 // # Guarantees
 //
 //  1. Transactions of one name that have called Admit run one after another: the row stays locked until the commit.
 //  2. A transaction with a lower token than one that has been committed is refused.
 //
-// So a holder that was suspended between Admit and Commit has written before the next holder's first write, or its commit
-// fails, or its transaction is refused. The next holder waits for it, for as long as the database lets the transaction
-// live: set a limit for idle transactions (idle_in_transaction_session_timeout, wait_timeout).
+// Take a holder that is suspended between Admit and Commit. Its write comes before the next holder's first write, or
+// its commit fails, or its transaction is refused. The next holder waits for it as long as the database keeps the
+// transaction open: set a limit for idle transactions (idle_in_transaction_session_timeout, wait_timeout).
 //
 // # Not guaranteed
 //

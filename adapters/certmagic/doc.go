@@ -23,10 +23,10 @@
 //
 // # Renewal of locks
 //
-// A session renews its lock as long as the process lives, so certmagic's RenewLockLease is needed for one thing only: it
-// tells whether the lock is still held. If it was lost, RenewLockLease waits for it and takes it again. Otherwise certmagic
-// would repeat the failing attempt for up to 30 days. The duration that it asks for is longer than the TTL; a lock is as
-// good as confirmed for that long, since the session goes on renewing it.
+// A session renews its lock as long as the process lives. So certmagic's RenewLockLease only has to report whether
+// the lock is still held. If it was lost, RenewLockLease waits for it and takes it again. Otherwise certmagic would
+// repeat the failing attempt for up to 30 days. The duration that certmagic asks for is longer than the TTL, which
+// does no harm, since the session goes on renewing.
 //
 // [certmagic]: https://github.com/caddyserver/certmagic
 package certmagiclock

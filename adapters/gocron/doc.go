@@ -1,5 +1,5 @@
-// Package gocronlock makes each job of a fleet of [gocron] schedulers run once. A [Locker] chooses for each run, an
-// [Elector] chooses one scheduler that runs everything.
+// Package gocronlock makes each job of a fleet of [gocron] schedulers run once. A [Locker] chooses a scheduler for
+// each run. An [Elector] chooses one scheduler that runs all jobs.
 //
 //	locker := gocronlock.NewLocker(sessions, gocronlock.WithMinHold(func(string) time.Duration { return 30 * time.Second }))
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
@@ -20,7 +20,7 @@
 //
 // gocron has no way to stop a job that runs. If the lock is lost while a job runs, another scheduler may run it at
 // the same time. [WithOnLost] reports it, and [Locker.Hold] gives the hold to the job, to fence what it writes. An
-// Elector that loses its term starts no job any more, at the session's deadline at the latest.
+// Elector that loses its term starts no more jobs, from the session's deadline at the latest.
 //
 // [gocron]: https://github.com/go-co-op/gocron
 package gocronlock

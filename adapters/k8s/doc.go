@@ -6,8 +6,8 @@
 //	leaderelection.RunOrDie(ctx, config)
 //	err = lock.Close(ctx) // then close the sessions
 //
-// It is for a program that has an etcd of its own. Others stay with client-go's Lease. The etcd of the control plane
-// is not for programs. docs/kubernetes.md compares both.
+// It is for a program that has an etcd of its own, not that of the control plane. Other programs stay with
+// client-go's Lease. docs/kubernetes.md compares both.
 //
 // # Guarantees
 //
@@ -27,12 +27,12 @@
 //
 // # Not guaranteed
 //
-// Work that does not obey its context goes on beside the next leader, if the term was lost. A suspended process
-// cannot notice anything. What must never happen is refused where it takes effect: [Lock.Term] has guarded
+// If the term is lost, work that ignores its context goes on beside the next leader. A suspended process cannot
+// notice a loss. A write that must never happen late has to be refused where it takes effect: [Lock.Term] has guarded
 // transactions, [Lock.Token] the fencing token.
 //
-// client-go's default timings (15 s, 10 s, 2 s) are not safe with a session of 15 s: after a loss client-go goes on
-// for up to 12 s, and the margin is 1.5 s. Two lead for most of that time.
+// client-go's default timings (15 s, 10 s, 2 s) are not safe with a session of 15 s. After a loss client-go goes on
+// for up to 12 s, and the margin is 1.5 s. Two candidates lead for most of that time.
 //
 // RecordEvent makes no event in Kubernetes. Coordinated leader election is not supported: it needs the API server.
 //

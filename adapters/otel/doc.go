@@ -20,18 +20,19 @@
 //	etcdlock.session.ttl               gauge (s): TTL of the sessions, the longest of them
 //	etcdlock.session.renewal.duration  histogram (s), of answered renewals
 //
-// Those of locks have the attributes lock.kind and lock.name. Names of locks can be without number, so a name is an attribute
-// only if [WithNames] lists it; all others share "other". There is no semantic convention for locks yet.
+// Those of locks have the attributes lock.kind and lock.name. A program may have any number of names, so a name is an
+// attribute only if [WithNames] lists it. All others share "other". There is no semantic convention for locks yet.
 //
 // # Spans
 //
-// A wait in line whose context has a sampled span is a span "etcdlock wait", a child of that one. It is made when the wait
-// is over, and has lock.kind, lock.name and lock.token. If the wait failed it has error.type, and after a time-out
-// lock.holder, lock.holder.token and lock.ahead say what was in the way. A lock that was free makes no span, and neither
-// does a hold, unless [WithHoldSpans] is given. Requests to etcd that go out together carry no span context.
+// A wait in line whose context has a sampled span is a span "etcdlock wait", a child of that one. It is made when the
+// wait is over, and has lock.kind, lock.name and lock.token. If the wait failed it has error.type, and after a
+// time-out lock.holder, lock.holder.token and lock.ahead say what was in the way. A lock that was free makes no span,
+// and neither does a hold, unless [WithHoldSpans] is given. Requests to etcd that several calls share carry no span
+// context.
 //
 // # Cost
 //
-// A hook takes about a microsecond, allocates nothing unless it makes a span, and waits for nothing. That is with the
-// SDK of OpenTelemetry; a hook passes values on. docs/observability.md has a dashboard, alerts, and what to do at each.
+// With the SDK of OpenTelemetry a hook takes about a microsecond. It does not block, and does not allocate unless it
+// makes a span. docs/observability.md has a dashboard, alerts, and what to do at each.
 package otellock

@@ -1,5 +1,5 @@
-// Package metricscheck is a test suite for the dashboard in deploy/grafana and the alerts in deploy/prometheus: a fleet
-// with the metrics of adapters/prometheus, adapters/otel, etcdlock exporter and etcd is scraped by a real Prometheus.
+// Package metricscheck is a test suite for the dashboard in deploy/grafana and the alerts in deploy/prometheus. A
+// real Prometheus scrapes a fleet with the metrics of adapters/prometheus, adapters/otel, etcdlock exporter and etcd.
 //
 //   - Every expression of the dashboard has series with the labels that its legend names.
 //   - Each alert fires in its scenario and in no other. The scenarios are real: a black hole, a removed key, renewals that
