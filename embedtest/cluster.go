@@ -51,6 +51,9 @@ type Cluster struct {
 
 	linksMu sync.Mutex
 	links   map[*Link]struct{}
+
+	historiesMu sync.Mutex
+	histories   map[*History]struct{} // that are being recorded; nil after Close
 }
 
 // Start starts a cluster and waits until it serves. It is stopped, and its data
@@ -98,6 +101,8 @@ func open(log *logBuffer, opts []Option) (*Cluster, error) {
 		calls:    newCallCounter(),
 		closing:  make(chan struct{}),
 		links:    map[*Link]struct{}{},
+
+		histories: map[*History]struct{}{},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -197,6 +202,7 @@ func (c *Cluster) Close() error {
 			ends.Go(m.endForGood)
 		}
 		ends.Wait()
+		c.stopHistories()
 		for _, m := range members {
 			m.peers.close()
 		}

@@ -23,6 +23,11 @@
 //   - The data: [Cluster.Compact], an alarm ([Cluster.RaiseAlarm]), and older data on
 //     the same addresses, [Cluster.Restore] and [Cluster.Wipe].
 //
+// # What really happened
+//
+// [Cluster.Record] records the history of all keys, revision by revision, from the stores of the members, where
+// no fault hides a change. A test compares it with what its clients were told.
+//
 // # TLS and users
 //
 // Every client may connect, unless the cluster is started with certificates ([WithTLS],

@@ -1,6 +1,7 @@
 package embedtest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -120,4 +121,37 @@ func ExampleSnapshot() {
 		fmt.Println(answer.Count, "items")
 	})
 	// Output: 100 items
+}
+
+// An answer is lost, so the client cannot know whether its write took effect. The history tells.
+func ExampleCluster_Record() {
+	inTest(func(t testing.TB) {
+		cluster := embedtest.Start(t, embedtest.WithSize(3))
+		client, history := cluster.Client(t), cluster.Record()
+
+		lost := cluster.LoseReply("Put", embedtest.Once())
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			_ = lost.Wait(ctx)
+			cancel()
+		}()
+		_, err := client.Put(ctx, "orders/1", "paid")
+		fmt.Println("answer:", err)
+
+		if _, err := history.CatchUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		changes, err := history.Changes(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range changes {
+			for _, event := range change.Events {
+				fmt.Println("revision", change.Revision, event.Type, string(event.Kv.Key), string(event.Kv.Value))
+			}
+		}
+	})
+	// Output:
+	// answer: context canceled
+	// revision 2 PUT orders/1 paid
 }

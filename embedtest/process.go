@@ -66,6 +66,7 @@ func (c *Cluster) launch(m *Member) error {
 		return fmt.Errorf("embedtest: start %s: %w", m.name, err)
 	}
 	c.admit(m, p)
+	c.recordFrom(p)
 	m.peers.serve(etcdhttp.NewPeerHandler(cfg.GetLogger(), p.etcd.Server))
 	go p.serve(cfg) // ends with end
 	return nil
