@@ -20,9 +20,10 @@ import (
 // history records what clients did and believed, and reports at once if two believe to hold the same
 // lock.
 type history struct {
-	tb   testing.TB
-	now  func() int64              // in nanoseconds
-	tell func(porcupine.Operation) // may be nil
+	tb    testing.TB
+	start time.Time
+	now   func() int64              // in nanoseconds since the start
+	tell  func(porcupine.Operation) // may be nil
 
 	mu     sync.Mutex
 	steps  []porcupine.Operation
@@ -34,7 +35,7 @@ type history struct {
 func newHistory(tb testing.TB) *history {
 	start := time.Now()
 	return &history{
-		tb: tb, now: func() int64 { return int64(time.Since(start)) }, active: map[*belief]bool{}, evidence: newEvidence(),
+		tb: tb, start: start, now: func() int64 { return int64(time.Since(start)) }, active: map[*belief]bool{}, evidence: newEvidence(),
 	}
 }
 

@@ -75,7 +75,6 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	cluster := embedtest.Start(t, opts...)
 	h := newHistory(t)
 	w := newWitness(cluster, h)
-	t.Cleanup(w.close)
 	s.nemesis = &nemesis{cluster: cluster, admin: cluster.Client(t), history: h, witness: w, random: random}
 	s.log = func(format string, args ...any) { s.happened = append(s.happened, fmt.Sprintf(format, args...)) }
 	t.Cleanup(s.closeClients)
@@ -121,7 +120,7 @@ func raise(t *testing.T, seed uint64) {
 func (s *storm) check(t *testing.T) {
 	h := s.history
 	s.witness.caughtUp(t)
-	s.witness.mu.Lock()
+	s.witness.lock()
 	h.mu.Lock()
 	began := time.Now()
 	wrong := append(h.wrong, h.compare(s.witness.timeline)...)

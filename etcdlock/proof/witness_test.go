@@ -2,118 +2,53 @@ package proof_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/server/v3/etcdserver"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
 	"github.com/etcdlock/locks/embedtest"
 )
 
-// memberPoll is how often a witness looks whether a member is another process than before.
-const memberPoll = 20 * time.Millisecond
-
-// witness follows the history of all keys in the stores of the members themselves, where no
-// fault of a network or of a request can hide anything.
+// witness is the timeline of all tickets by the history of etcd, and when members ended.
 type witness struct {
 	cluster *embedtest.Cluster
-	now     func() int64
-	fail    func(string)
-	stop    context.CancelFunc
-	reading sync.WaitGroup
+	stored  *embedtest.History
+	told    *history
 
 	mu       sync.Mutex
-	seen     int64 // every change up to this revision has been noted
 	ends     int   // of members so far, and moments while one is under way
 	underWay int   // ends of members
+	seen     int64 // the revision up to which the timeline is
 	*timeline
 }
 
-// newWitness starts to read. It ends with close.
 func newWitness(cluster *embedtest.Cluster, h *history) *witness {
-	ctx, cancel := context.WithCancel(context.Background())
-	w := &witness{cluster: cluster, now: h.now, fail: h.fail, stop: cancel, timeline: newTimeline()}
-	for _, m := range cluster.Members() {
-		w.reading.Go(func() {
-			for ctx.Err() == nil {
-				if server := m.Server(); server != nil {
-					w.read(ctx, m, server)
-				}
-				wait(ctx, memberPoll)
-			}
-		})
-	}
-	return w
+	return &witness{cluster: cluster, stored: cluster.Record(), told: h, timeline: newTimeline()}
 }
 
-func (w *witness) close() {
-	w.stop()
-	w.reading.Wait()
-}
-
-// read notes what one run of a member has to tell.
-func (w *witness) read(ctx context.Context, m *embedtest.Member, server *etcdserver.EtcdServer) {
-	stream := server.KV().NewWatchStream()
-	defer stream.Close()
-	if _, err := stream.Watch(ctx, 0, []byte{0}, []byte{}, w.position()+1); err != nil {
-		w.fail(fmt.Sprintf("the test itself: %v", err))
-		return
-	}
-	poll := time.NewTicker(memberPoll)
-	defer poll.Stop()
-	for {
-		select {
-		case answer, ok := <-stream.Chan():
-			if !ok {
-				return
-			}
-			w.note(answer)
-		case <-poll.C:
-			if m.Server() != server {
-				return
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// note takes in what has not been noted from another member. An answer has all changes of
-// each of its revisions.
-func (w *witness) note(answer mvcc.WatchResponse) {
+// lock returns with mu held, and with all that has been recorded in the timeline.
+func (w *witness) lock() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if answer.CompactRevision > w.seen {
-		w.fail(fmt.Sprintf("the test itself: history up to %d was compacted, and has been read up to %d", answer.CompactRevision, w.seen))
-	}
-	now, before := w.now(), w.seen
-	for _, e := range answer.Events {
-		if e.Kv.ModRevision <= before {
-			continue
-		}
-		w.seen = max(w.seen, e.Kv.ModRevision)
-		if e.Type == mvccpb.Event_DELETE {
-			w.deleted(string(e.Kv.Key), e.Kv.ModRevision, now)
-		} else {
-			w.put(e.Kv, now)
+	changes, _ := w.stored.Changes(w.seen) // of a gap CatchUp tells
+	for _, c := range changes {
+		w.seen = c.Revision
+		at := int64(c.Seen.Sub(w.told.start))
+		for _, e := range c.Events {
+			if e.Type == mvccpb.Event_DELETE {
+				w.deleted(string(e.Kv.Key), c.Revision, at)
+			} else {
+				w.put(e.Kv, at)
+			}
 		}
 	}
-}
-
-func (w *witness) position() int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.seen
 }
 
 // revision returns the highest one that any member has applied.
 func (w *witness) revision() int64 {
-	highest := w.position()
+	highest := w.stored.Revision()
 	for _, m := range w.cluster.Members() {
 		if server := m.Server(); server != nil {
 			highest = max(highest, server.KV().Rev())
@@ -158,23 +93,25 @@ func (w *witness) ending(change int) {
 	w.underWay += change
 }
 
-// caughtUp waits until all that is in etcd by now has been noted.
+// caughtUp waits until all that is in etcd by now is recorded.
 func (w *witness) caughtUp(t *testing.T) {
 	t.Helper()
-	revision := w.revision()
-	require.Eventually(t, func() bool { return w.position() >= revision }, 30*time.Second, 10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	_, err := w.stored.CatchUp(ctx)
+	require.NoError(t, err)
 }
 
 // left returns the tickets that are still there.
 func (w *witness) left() (left []*ticket) {
-	w.mu.Lock()
+	w.lock()
 	defer w.mu.Unlock()
 	return w.timeline.left()
 }
 
-// there reports whether tickets still exist, as far as has been seen.
+// there reports whether tickets still exist, as far as is recorded.
 func (w *witness) there(ids []ticketID) bool {
-	w.mu.Lock()
+	w.lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
 		if t := w.tickets[id]; t != nil && t.deleted != never {
