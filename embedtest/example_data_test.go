@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -154,4 +155,33 @@ func ExampleCluster_Record() {
 	// Output:
 	// answer: context canceled
 	// revision 2 PUT orders/1 paid
+}
+
+// How long a key existed. What the code under test compacts meanwhile is recorded already.
+func ExampleHistory() {
+	inTest(func(t testing.TB) {
+		cluster := embedtest.Start(t)
+		client, history := cluster.Client(t), cluster.Record()
+		if _, err := client.Put(t.Context(), "lock", "mine"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Delete(t.Context(), "lock"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := history.CatchUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Compact(t.Context(), history.Revision()); err != nil {
+			t.Fatal(err)
+		}
+		history.Stop()
+
+		changes, err := history.Changes(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := changes[1].Seen.Sub(changes[0].Seen)
+		fmt.Println(len(changes), "changes, held for less than a minute:", held < time.Minute)
+	})
+	// Output: 2 changes, held for less than a minute: true
 }
