@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/coord"
+	"github.com/etcdlock/locks/embedtest"
 )
 
 // awaitCall is a call of Await.
@@ -144,7 +145,7 @@ func (r *barrierRun) requireClean(quiet *caller) {
 }
 
 // check goes through the history, and checks what is later than a revision.
-func (r *barrierRun) check(history []*clientv3.Event, after int64) (generations, complete int) {
+func (r *barrierRun) check(history []embedtest.Change, after int64) (generations, complete int) {
 	returned := map[int64][]awaitCall{}
 	for _, call := range r.calls {
 		if call.generation > 0 {
@@ -154,8 +155,8 @@ func (r *barrierRun) check(history []*clientv3.Event, after int64) (generations,
 	const openings = "etcdlock/x!/barrier/open/"
 	s, last, opened := newLine("etcdlock/x!/barrier/line/"), int64(0), map[int64]bool{}
 	var before []*line // the states since the last opening
-	for _, events := range byRevision(history) {
-		for _, e := range events {
+	for _, c := range history {
+		for _, e := range c.Events {
 			if !strings.HasPrefix(string(e.Kv.Key), openings) || e.Type != clientv3.EventTypePut {
 				continue
 			}
@@ -181,7 +182,7 @@ func (r *barrierRun) check(history []*clientv3.Event, after int64) (generations,
 			opened[end], last, before = true, end, nil
 			generations++
 		}
-		s.apply(events)
+		s.apply(c.Events)
 		before = append(before, s.copy())
 	}
 	for generation := range returned {

@@ -140,7 +140,7 @@ func (c *crowd) replace(i int) {
 }
 
 // finish waits until all processes have returned, and returns the history.
-func (c *crowd) finish() []*clientv3.Event {
+func (c *crowd) finish() []embedtest.Change {
 	c.t.Helper()
 	require.True(c.t, c.await(), "a call does not return")
 	for _, p := range c.present {

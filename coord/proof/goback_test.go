@@ -143,7 +143,7 @@ func (b *backRun) goBack() (noticed int64) {
 	b.age.Add(1)
 	b.opened = false
 	b.mu.Unlock()
-	b.witness.stop()
+	b.witness.Stop()
 	var opts []embedtest.RestoreOption
 	if b.random.IntN(2) == 0 {
 		opts = append(opts, embedtest.NewClusterID())
@@ -153,7 +153,7 @@ func (b *backRun) goBack() (noticed int64) {
 	} else {
 		require.NoError(b.t, b.cluster.Restore(b.t.Context(), snapshot, opts...))
 	}
-	b.scene.witness = observe(b.t, b.cluster)
+	b.scene.witness = b.cluster.Record()
 	require.Eventually(b.t, func() bool { return b.allNoticed(before) }, patience, 20*time.Millisecond, "a session lives in what is gone")
 	noticed = b.upTo()
 	b.forget()

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/coord"
+	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 )
 
@@ -173,12 +174,12 @@ type groupState struct {
 }
 
 // statesOf returns the states of a group.
-func statesOf(history []*clientv3.Event) []groupState {
+func statesOf(history []embedtest.Change) []groupState {
 	lines := map[string]map[string]*clientv3.Event{} // by id and key
 	states := []groupState{{}}
-	for _, events := range byRevision(history) {
+	for _, c := range history {
 		concerned := false
-		for _, e := range events {
+		for _, e := range c.Events {
 			path, ok := strings.CutPrefix(string(e.Kv.Key), "etcdlock/x!/members/")
 			id, ticket, _ := strings.Cut(path, "/")
 			if !ok || !strings.HasPrefix(ticket, "l") {
@@ -193,7 +194,7 @@ func statesOf(history []*clientv3.Event) []groupState {
 			}
 		}
 		if concerned {
-			states = append(states, stateOf(events[0].Kv.ModRevision, lines))
+			states = append(states, stateOf(c.Revision, lines))
 		}
 	}
 	return states
@@ -220,7 +221,7 @@ func stateOf(revision int64, lines map[string]map[string]*clientv3.Event) groupS
 }
 
 // check compares what the processes have seen with the history.
-func (r *groupRun) check(history []*clientv3.Event) {
+func (r *groupRun) check(history []embedtest.Change) {
 	states := statesOf(history)
 	at := func(revision int64) int {
 		i, found := slices.BinarySearchFunc(states, revision, func(s groupState, revision int64) int { return cmp.Compare(s.revision, revision) })

@@ -80,11 +80,13 @@ func stormLatch(t *testing.T, seed uint64) {
 	require.NoError(t, quiet.Wait(t.Context()))
 
 	puts, opened := map[string]int{}, int64(0)
-	for _, e := range c.finish() {
-		if id, ok := strings.CutPrefix(string(e.Kv.Key), "etcdlock/x!/latch/arrived/"); ok {
-			require.Equal(t, clientv3.EventTypePut, e.Type)
-			if puts[id]++; len(puts) == arrivals && opened == 0 {
-				opened = e.Kv.ModRevision
+	for _, change := range c.finish() {
+		for _, e := range change.Events {
+			if id, ok := strings.CutPrefix(string(e.Kv.Key), "etcdlock/x!/latch/arrived/"); ok {
+				require.Equal(t, clientv3.EventTypePut, e.Type)
+				if puts[id]++; len(puts) == arrivals && opened == 0 {
+					opened = e.Kv.ModRevision
+				}
 			}
 		}
 	}

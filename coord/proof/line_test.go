@@ -15,18 +15,6 @@ import (
 	"github.com/etcdlock/locks/session"
 )
 
-// byRevision groups events. All of one revision have happened at once.
-func byRevision(events []*clientv3.Event) (groups [][]*clientv3.Event) {
-	for i := 0; i < len(events); {
-		n := i
-		for n < len(events) && events[n].Kv.ModRevision == events[i].Kv.ModRevision {
-			n++
-		}
-		groups, i = append(groups, events[i:n]), n
-	}
-	return groups
-}
-
 // line is the tickets below a prefix at a revision.
 type line struct {
 	prefix  string

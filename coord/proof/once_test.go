@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/coord"
+	"github.com/etcdlock/locks/embedtest"
 	"github.com/etcdlock/locks/etcdlock"
 )
 
@@ -140,13 +141,13 @@ func (r *onceRun) work(ctx context.Context, h *etcdlock.Hold) (coord.Outcome, er
 }
 
 // checkOnce goes through the history of a Once, and checks what is later than a revision.
-func checkOnce(t *testing.T, history []*clientv3.Event, values []onceCall, after int64) (marks, runs int) {
+func checkOnce(t *testing.T, history []embedtest.Change, values []onceCall, after int64) (marks, runs int) {
 	const line, mark = "etcdlock/x!/once/lock/", "etcdlock/x!/once/done"
 	s := newLine(line)
 	marked, made, gone := "", map[string]int64{}, map[string]int64{}
-	for _, events := range byRevision(history) {
+	for _, c := range history {
 		var value, written string
-		for _, e := range events { // of the state before
+		for _, e := range c.Events { // of the state before
 			revision, text := e.Kv.ModRevision, string(e.Kv.Value)
 			switch key := string(e.Kv.Key); {
 			case key == "work/run" && revision > after:
@@ -168,7 +169,7 @@ func checkOnce(t *testing.T, history []*clientv3.Event, values []onceCall, after
 			}
 		}
 		require.Equal(t, value, written, "a mark without its writes, or writes without their mark")
-		s.apply(events)
+		s.apply(c.Events)
 	}
 	for _, call := range values {
 		require.Contains(t, made, call.value, "a value without a mark was returned")

@@ -190,10 +190,12 @@ func TestProcessesThatAreStoppedOrKilled(t *testing.T) {
 	barrier := &barrierRun{crowd: &crowd{scene: f.scene}, parties: processParties, calls: told.calls}
 	generations, _ := barrier.check(history, 0)
 	counted := map[string]bool{}
-	for _, e := range history {
-		if key := string(e.Kv.Key); e.Type == clientv3.EventTypePut && strings.HasPrefix(key, "etcdlock/x!/latch/") {
-			require.False(t, counted[key], "%s was counted again", key)
-			counted[key] = true
+	for _, c := range history {
+		for _, e := range c.Events {
+			if key := string(e.Kv.Key); e.Type == clientv3.EventTypePut && strings.HasPrefix(key, "etcdlock/x!/latch/") {
+				require.False(t, counted[key], "%s was counted again", key)
+				counted[key] = true
+			}
 		}
 	}
 	require.NotZero(t, marks)

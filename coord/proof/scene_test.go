@@ -24,7 +24,7 @@ type scene struct {
 	t         *testing.T
 	cluster   *embedtest.Cluster
 	client    *clientv3.Client // without faults of a link
-	witness   *witness
+	witness   *embedtest.History
 	random    *rand.Rand
 	long      bool
 	passwords bool                   // permissions may be taken away; processes have no links
@@ -54,7 +54,7 @@ func newScene(t *testing.T, seed uint64) *scene {
 	s.cluster = embedtest.Start(t, opts...)
 	s.client = s.dial(s.cluster.NewClient)
 	t.Cleanup(func() { closeClient(s.client) })
-	s.witness = observe(t, s.cluster)
+	s.witness = s.cluster.Record()
 	t.Logf("%d members, passwords: %v", size, s.passwords)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -123,7 +123,7 @@ func (s *scene) storm(own ...trouble) {
 func (s *scene) note(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.happened = append(s.happened, fmt.Sprintf("%s at %d: %s", time.Now().Format("05.000"), s.witness.position(), what))
+	s.happened = append(s.happened, fmt.Sprintf("%s at %d: %s", time.Now().Format("05.000"), s.witness.Revision(), what))
 }
 
 func (s *scene) pause(least, most time.Duration) {

@@ -130,7 +130,7 @@ func TestSingleChangeMovesNoMoreThanBalanceNeeds(t *testing.T) {
 			owned = append(owned, count[m.id])
 		}
 		owners = f.rest()
-		changes, _, _ := f.witness.replay(before, f.upTo())
+		changes, _, _ := f.replay(before, f.upTo())
 		moves := 0
 		for _, c := range changes {
 			if c.from != gone {
@@ -156,7 +156,7 @@ func TestRollingRestartMovesEachShardTwiceAtMost(t *testing.T) {
 		f.join(fmt.Sprint("m", i))
 		f.rest()
 	}
-	changes, _, _ := f.witness.replay(before, f.upTo())
+	changes, _, _ := f.replay(before, f.upTo())
 	moves := make([]int, 32)
 	for _, c := range changes {
 		moves[c.shard]++

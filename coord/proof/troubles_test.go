@@ -101,7 +101,7 @@ var faults = []trouble{
 	{"compaction", func(s *scene) func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_, _ = s.client.Compact(ctx, s.witness.position()) // not more, or the witness misses something
+		_, _ = s.client.Compact(ctx, s.witness.Revision()) // not more, or the history has a gap
 		return func() {}
 	}},
 	{"no space", func(s *scene) func() {
