@@ -46,14 +46,11 @@ func WithFsync() Option { return optionFunc(func(s *settings) { s.fsync = true }
 // smallest lease TTL of 1 s. In virtual time it is 200 ms and 1 s, with a smallest TTL of 2 s.
 func WithRealTicks() Option { return optionFunc(func(s *settings) { s.realTicks = true }) }
 
-// WithConfig passes the configuration of each member to change before each start of
-// the member. It is for what this package has no option for: limits such as
-// MaxConcurrentStreams, MaxTxnOps and MaxRequestBytes, or the kind of AuthToken.
-// Fields that this package does not set have etcd's defaults. Names, addresses,
-// directories, the initial cluster, the gateway and the logger stay this package's:
-// it sets them afterwards. A configuration that etcd refuses fails the start. Given
-// several times, the functions are called in that order, each for one member at a
-// time.
+// WithConfig passes the configuration of each member to change before each start of the member. It is for settings
+// without an option here: limits such as MaxConcurrentStreams, MaxTxnOps and MaxRequestBytes, or the kind of
+// AuthToken. Fields that this package does not set have etcd's defaults. Names, addresses, directories, the initial
+// cluster, the gateway and the logger stay this package's: it sets them afterwards. A configuration that etcd refuses
+// fails the start. Given several times, the functions are called in that order, each for one member at a time.
 func WithConfig(change func(*embed.Config)) Option {
 	return optionFunc(func(s *settings) { s.changes = append(s.changes, change) })
 }

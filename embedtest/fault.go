@@ -15,10 +15,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// Fault is something that goes wrong in a member's handling of requests. It bites
-// every request that fits, from its creation until [Fault.Heal] or until it has
-// bitten as often as [Times] says. If several faults fit a request, the oldest
-// bites. It survives restarts of the members.
+// Fault is a failure in a member's handling of requests. It affects every request that fits, from its creation until
+// [Fault.Heal], or until it has affected (bitten) as many as [Times] says. If several faults fit a request, the
+// oldest one takes effect. It stays when members restart.
 //
 // A fault sees a request after etcd's own checks of the connection (is there a
 // leader, if one is required?) and does not reach messages between members,
@@ -51,7 +50,7 @@ const (
 	refuse
 )
 
-// FaultOption narrows a fault down.
+// FaultOption limits a fault to some requests.
 type FaultOption interface{ applyToFault(*Fault) }
 
 type faultOptionFunc func(*Fault)
@@ -110,10 +109,9 @@ func (c *Cluster) Delay(method string, d time.Duration, opts ...FaultOption) *Fa
 	return c.addFault(&Fault{kind: hold, method: method, delay: max(d, 0)}, opts)
 }
 
-// Hold is [Cluster.Delay] without an end: what it bites is kept back until the
-// fault is healed, and handled or delivered then. Together with [Fault.Wait] it
-// puts a request at exactly the point in time at which a test wants it. If the
-// member ends first, the requests are lost.
+// Hold is [Cluster.Delay] without an end: requests are kept back until the fault is healed, and handled or delivered
+// then. Together with [Fault.Wait] a test chooses the moment at which a request is handled. If the member ends first,
+// the requests are lost.
 func (c *Cluster) Hold(method string, opts ...FaultOption) *Fault {
 	return c.addFault(&Fault{kind: hold, method: method, delay: -1}, opts)
 }
@@ -127,15 +125,13 @@ func (c *Cluster) Refuse(method string, err error, opts ...FaultOption) *Fault {
 	return c.addFault(&Fault{kind: refuse, method: method, err: statusOf(err)}, opts)
 }
 
-// DropKeepAlives makes the answers to lease renewals vanish. The leases are
-// renewed, but their owners get no answer.
+// DropKeepAlives loses the answers to lease renewals. The leases are renewed, but their owners get no answer.
 func (c *Cluster) DropKeepAlives(opts ...FaultOption) *Fault {
 	return c.LoseReply("LeaseKeepAlive", opts...)
 }
 
-// SwallowWatchEvents makes watch answers that carry events vanish for good: they
-// do not come after healing either. Notices that a watch was created or cancelled
-// pass, and so do progress reports.
+// SwallowWatchEvents loses watch answers that carry events. They do not come after healing either. Notices that a
+// watch was created or cancelled pass, and so do progress reports.
 func (c *Cluster) SwallowWatchEvents(opts ...FaultOption) *Fault {
 	carriesEvents := When(func(message any) bool {
 		answer, ok := message.(*etcdserverpb.WatchResponse)
@@ -158,7 +154,7 @@ func (f *Fault) Heal() {
 	f.list.faults = slices.DeleteFunc(f.list.faults, func(other *Fault) bool { return other == f })
 }
 
-// Bites returns how many requests, or answers on streams, the fault has bitten.
+// Bites returns how many requests, or answers on streams, the fault has affected.
 func (f *Fault) Bites() int {
 	f.list.mu.Lock()
 	defer f.list.mu.Unlock()
@@ -169,7 +165,7 @@ func (f *Fault) Bites() int {
 // refused, or is being held; when a request whose answer is lost has been applied.
 func (f *Fault) Bitten() <-chan struct{} { return f.bitten }
 
-// Wait returns nil once the fault has bitten, or the context's error.
+// Wait returns nil when the fault has taken effect, or the context's error.
 func (f *Fault) Wait(ctx context.Context) error {
 	select {
 	case <-f.bitten:

@@ -39,9 +39,9 @@ type History struct {
 	err     error
 }
 
-// Record records the history of all keys: every revision once, in order, from the first one on. A test compares it with
-// what clients were told: that a write took effect once although its answer was lost, or that two clients never had a
-// lock at the same revision.
+// Record records the history of all keys: every revision once, in order, from the first one on. A test compares it
+// with what clients received, for example that a write took effect once although its answer was lost, or that two
+// clients never had a lock at the same revision.
 //
 // The history is read from the stores of the members, inside their servers. So no fault, isolation or permission hides
 // a change, and [Cluster.Calls] counts nothing. Members that restart or are added later are read too.

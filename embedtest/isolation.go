@@ -1,15 +1,12 @@
 package embedtest
 
-// Isolate cuts the member off from all its peers, in both directions, until Heal.
-// Messages between them vanish; connections stay. It has no effect on a cluster
-// of one.
+// Isolate cuts the member off from all its peers, in both directions, until Heal. Messages between them are lost;
+// connections stay. It has no effect on a cluster of one.
 //
-// It stays in force when this or another member restarts. It does not reach the
-// clients: the member answers them as far as it can without its peers. A leader
-// goes on believing in its leadership for an election timeout, serializable reads
-// are answered for ever, and a watch without a required leader stays silent. A
-// lease renewal that an isolated follower forwards to its last known leader still
-// gets through until it has noticed that it has none.
+// It stays in force when this or another member restarts. It does not reach the clients: the member answers them as
+// far as it can without its peers. A leader takes itself for the leader for another election timeout, serializable
+// reads are answered for ever, and a watch without a required leader stays silent. A lease renewal that an isolated
+// follower forwards to its last known leader still gets through until it has noticed that it has none.
 func (m *Member) Isolate() {
 	if len(m.cluster.Members()) == 1 {
 		return

@@ -87,9 +87,8 @@ func (l *Link) Cut(members ...*Member) {
 	})
 }
 
-// Delay makes everything arrive d later, in each direction: a round trip takes
-// 2d longer. Order and throughput stay. It counts also for what is on the way,
-// and d = 0 ends it. A black hole or a cut stays in force.
+// Delay makes everything arrive d later, in each direction: a round trip takes 2d longer. Order and throughput stay.
+// It also delays bytes on the way, and d = 0 ends it. A black hole or a cut stays in force.
 func (l *Link) Delay(d time.Duration, members ...*Member) {
 	l.change(members, func(p *path) { p.delay = d })
 }

@@ -42,9 +42,8 @@ func (m *Member) Name() string { return m.name }
 // Endpoint returns the member's client address, the same in every run.
 func (m *Member) Endpoint() string { return m.endpoint }
 
-// Server returns the etcd server inside, nil while the member is down. It is the
-// way to everything that this package does not offer. To stop it directly breaks
-// the cluster.
+// Server returns the etcd server inside, nil while the member is down. It gives access to what this package does not
+// offer. Do not stop it directly: that breaks the cluster.
 func (m *Member) Server() *etcdserver.EtcdServer {
 	p := m.process.Load()
 	if p == nil {

@@ -16,10 +16,9 @@ import (
 // test, and than a test's clocks may differ.
 const certificateAge = 24 * time.Hour
 
-// WithTLS makes the members serve their clients over TLS, with certificates that are made for
-// this cluster and kept in memory. The clients of this package are set up for it; for others
-// there is [Cluster.TLSConfig]. Any client may come, with a certificate or without. The
-// members' connections with each other stay plain. The default is no TLS.
+// WithTLS makes the members serve their clients over TLS, with certificates that are made for this cluster and kept
+// in memory. The clients of this package are set up for it; for others there is [Cluster.TLSConfig]. Any client may
+// connect, with a certificate or without. The members' connections with each other stay plain. The default is no TLS.
 func WithTLS() Option {
 	return optionFunc(func(s *settings) { s.tls = true })
 }

@@ -13,12 +13,12 @@ import (
 //	r.Header.Set(sqlfence.TokenHeader, fmt.Sprint(hold.Token()))
 const TokenHeader = "Etcdlock-Token"
 
-// Handler calls next only for requests whose token fence admits. Others are answered with 409 (Conflict) if the token is
-// stale, and with 400 (Bad Request) if it is missing or no number. Requests of one fence run one after another, so
-// that none of an earlier holder is under way when that of a later one begins.
+// Handler calls next only for requests whose token fence admits. Others are answered with 409 (Conflict) if the token
+// is stale, and with 400 (Bad Request) if it is missing or no number. Requests of one fence run one after another. So
+// no request of an earlier holder is in progress when one of a later holder begins.
 //
-// fence returns what a request is fenced with, or nil if it is not: a read, for example. A fence belongs to the one
-// process that serves the resource, and forgets everything with it; where there are several processes, or a database,
+// fence returns the Fence of a request, or nil if the request needs none, such as a read. A Fence is for one process
+// that serves the resource, and its tokens are lost with the process. If there are several processes, or a database,
 // use [Admit].
 func Handler(next http.Handler, fence func(*http.Request) *etcdlock.Fence) http.Handler {
 	if next == nil || fence == nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// Dialect is what differs between databases.
+// Dialect has the statements of a kind of database.
 type Dialect struct{ name, schema, lock, read, raise string }
 
-// The databases that the package is tested with. MySQL stands for MariaDB, too.
+// The databases that the package is tested with. MySQL is also for MariaDB, which is the one that the tests run.
 var (
 	SQLite = Dialect{
 		name:   "SQLite",
@@ -60,9 +60,9 @@ type Execer interface {
 // that name is admitted until this one ends. It has to be the first statement of the transaction, which has to be
 // rolled back if Admit fails.
 //
-// The error wraps [etcdlock.ErrStale] if the token is not the highest: stop the work, the lock has a new owner. Errors of
-// the database are wrapped, too: one of a serializable or repeatable-read transaction of PostgreSQL that waited for another
-// may be 40001, and of MySQL 1213 (deadlock); then run the transaction again.
+// The error wraps [etcdlock.ErrStale] if the token is not the highest: stop the work, the lock has a new owner.
+// Errors of the database are wrapped, too. With serializable or repeatable-read transactions, PostgreSQL may return
+// 40001 after a wait, and MySQL 1213 (deadlock). Then run the transaction again.
 //
 // It makes three statements. It is as safe for concurrent use as tx is.
 func Admit(ctx context.Context, tx Execer, d Dialect, name string, t etcdlock.Token) error {

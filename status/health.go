@@ -21,13 +21,14 @@ const (
 	leaderLimit = 2 * time.Second
 )
 
-// Health returns a handler that answers 200 (OK) as long as this process can take locks, and 503 (Service Unavailable)
-// when keeper has had no session for the TTL of a session, or has been closed or drained. It does not depend on holding a
-// lock or leading: a rollout that waits for a new replica to lead waits for ever. Use it for readiness. A process that
-// has no etcd does not get better by a restart, so do not use it for liveness.
+// Health returns a handler that answers 200 (OK) as long as this process can take locks, and 503 (Service
+// Unavailable) when keeper has had no session for the TTL of a session, or has been closed or drained. It does not
+// depend on holding a lock or leading, since a rollout that waits for a new replica to lead would wait for ever. Use
+// it for readiness. Do not use it for liveness, since a restart does not bring etcd back.
 //
-// If there is no session it asks keeper for one, for a third of a second, which goes on in the background. Otherwise it
-// makes no request. Before the first session the TTL counts as 15 s, from the call of Health. A nil keeper panics.
+// If there is no session, a request waits up to a third of a second for keeper to create one, which goes on in the
+// background. Otherwise it makes no request. Before the first session the TTL counts as 15 s, from the call of
+// Health. A nil keeper panics.
 func Health(keeper *session.Keeper) http.Handler {
 	if keeper == nil {
 		panic("status: Health needs a keeper")
@@ -90,9 +91,9 @@ type leaderJSON struct {
 //
 //	{"name": "10.0.0.7:8080", "key": "etcdlock/controller/l694d-0", "token": 4711}
 //
-// The name is the value that the leader campaigns with, and is empty while nobody leads. If etcd cannot be read the answer
-// is 503 (Service Unavailable). A request costs one read, of 2 s at most. The answer may be old when it arrives: the token
-// fences what the leader does. A nil election panics.
+// The name is the value that the leader campaigns with, and is empty while no candidate leads. If etcd cannot be read
+// the answer is 503 (Service Unavailable). A request costs one read, of 2 s at most. The answer may be old when it
+// arrives. The token fences the leader's writes. A nil election panics.
 func Leader(election *etcdlock.Election) http.Handler {
 	if election == nil {
 		panic("status: Leader needs an election")

@@ -7,7 +7,7 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 )
 
-// Kinds of locks, as what is in their queue shows.
+// Kinds of locks, as far as their queues show them.
 const (
 	Mutex     = "mutex"
 	RWMutex   = "rwmutex" // a reader holds it or waits
@@ -15,8 +15,8 @@ const (
 	Election  = "election"
 )
 
-// Lock is a lock in an array that the page's /api/ and "etcdlock ls -o json" give. Fields are added, and keep their
-// meaning.
+// Lock is a lock in the array of the page's /api/ and of "etcdlock ls -o json". Later versions may add fields, and
+// keep the meaning of these.
 type Lock struct {
 	Name    string `json:"name"`
 	Prefix  string `json:"prefix"`         // of the queue's keys in etcd
@@ -30,8 +30,8 @@ type Lock struct {
 	Waiting time.Time `json:"waiting_since,omitzero"`
 }
 
-// Queue is a lock with all its holders and waiters, as the page's /api/lock and "etcdlock inspect -o json" give it.
-// Fields are added, and keep their meaning.
+// Queue is a lock with all its holders and waiters, as in the page's /api/lock and in "etcdlock inspect -o json".
+// Later versions may add fields, and keep the meaning of these.
 type Queue struct {
 	Name    string  `json:"name"`
 	Prefix  string  `json:"prefix"`         // of the queue's keys in etcd

@@ -30,8 +30,8 @@ type Page struct {
 	idle    *time.Timer    // ends the feed; nil before the first viewer has left
 }
 
-// New returns a Page of the locks that client sees. It makes no request before somebody looks. Close it before the
-// client. A nil client or option panics.
+// New returns a Page of the locks that client sees. It makes no request before it is first opened. Close it before
+// the client. A nil client or option panics.
 func New(client *clientv3.Client, opts ...Option) *Page {
 	if client == nil {
 		panic("status: New needs a client")

@@ -24,12 +24,12 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector stands in the election of name from now on, with value, which others see as that of the leader: the
-// host's name, for example. src should be a session.Keeper. Call Close after Scheduler.Shutdown, not before: a job
-// that still runs could be started again by the next leader.
+// NewElector returns an Elector that is a candidate in the election of name from now on. Others see value as the
+// leader's: the host's name, for example. src should be a session.Keeper. Call Close after Scheduler.Shutdown, not
+// before: a job that still runs could be started again by the next leader.
 //
-// After a change of leader a tick may come again on a scheduler whose clock is behind. What must not run twice
-// needs a [Locker] with [WithMinHold] instead, or the hold's guard.
+// After a change of leader a tick may come again on a scheduler whose clock is behind. A job that must not run twice
+// needs a [Locker] with [WithMinHold] instead, or the guard of its hold.
 func NewElector(src session.Source, name, value string, opts ...etcdlock.Option) *Elector {
 	ctx, end := context.WithCancel(context.Background())
 	e := &Elector{end: end, done: make(chan struct{})}

@@ -34,8 +34,8 @@ func WithLockOptions(opts ...etcdlock.Option) Option {
 	return func(l *Locker) { l.options = append(l.options, opts...) }
 }
 
-// Locker is a [gocron.Locker]: a run of a job takes place where its lock could be taken. It is safe for concurrent
-// use.
+// Locker is a [gocron.Locker]: a run of a job takes place on the scheduler that gets its lock. It is safe for
+// concurrent use.
 type Locker struct {
 	sessions session.Source
 	minHold  func(key string) time.Duration

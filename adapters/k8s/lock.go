@@ -213,7 +213,7 @@ func (l *Lock) over(ctx context.Context, c *candidate) error {
 	}
 }
 
-// RecordEvent learns from client-go that it has stopped leading. Events go nowhere else.
+// RecordEvent learns from client-go that it has stopped leading. It sends no event.
 func (l *Lock) RecordEvent(event string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

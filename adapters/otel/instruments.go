@@ -46,7 +46,7 @@ func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options)
 // WithHoldSpans makes spans of holds that last no longer than longest. The default is none: a term may last days.
 func WithHoldSpans(longest time.Duration) Option { return func(o *options) { o.holds = longest } }
 
-// Instruments make metrics and spans of what their hooks are told. They are safe for concurrent use.
+// Instruments make metrics and spans of the calls of their hooks. They are safe for concurrent use.
 type Instruments struct {
 	names shared.Names
 	spans spans
