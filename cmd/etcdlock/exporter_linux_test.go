@@ -181,5 +181,5 @@ func TestScrapesMakeNoRequests(t *testing.T) {
 		get(t, url)
 	}
 	require.Less(t, cluster.Calls("Range")-before, int64(100), "those that look whether etcd answers")
-	require.EqualValues(t, 1, cluster.Calls("Watch"))
+	require.LessOrEqual(t, cluster.Calls("Watch"), int64(2), "one, or another one after a recheck")
 }
