@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,17 +75,27 @@ func blockOnce(t *testing.T, client *clientv3.Client) {
 
 func TestContextsThatAreOverEndEveryCallWithTheirError(t *testing.T) {
 	t.Parallel()
-	_, client := start(t)
+	cluster, client := start(t)
 	k := keep(t, client)
 	cause := errors.New("a cause")
 	cancelled, cancel := context.WithCancelCause(limited(t))
 	cancel(cause)
 	late, stop := context.WithDeadline(limited(t), time.Now().Add(-time.Second))
 	defer stop()
-	for _, c := range recipeCalls() {
-		requireWrapped(t, c.call(cancelled, k), c.op, context.Canceled)
+	before := cluster.AppliedIndex()
+	for _, c := range append(recipeCalls(), membersCalls()...) {
+		switch c.op {
+		case "observe":
+			require.NoError(t, c.call(cancelled, k), "it yields nothing")
+			continue
+		case "keep", "run":
+			requireWrapped(t, c.call(cancelled, k), c.op, cause)
+		default:
+			requireWrapped(t, c.call(cancelled, k), c.op, context.Canceled)
+		}
 		requireWrapped(t, c.call(late, k), c.op, context.DeadlineExceeded)
 	}
+	require.Equal(t, before, cluster.AppliedIndex())
 }
 
 func TestContextsThatEndMeanwhileEndEveryWaitWithTheirError(t *testing.T) {
@@ -137,6 +148,13 @@ func TestSessionsThatAreClosedEndWhatNeedsOne(t *testing.T) {
 		require.NoError(t, k.Close(limited(t)))
 		requireWrapped(t, <-ended, c.op, etcdlock.ErrClosed)
 		requireWrapped(t, c.call(limited(t), k), c.op, etcdlock.ErrClosed)
+	}
+	closed := keep(t, client)
+	require.NoError(t, closed.Close(limited(t)))
+	for _, c := range membersCalls() {
+		if slices.Contains([]string{"join", "keep", "run"}, c.op) {
+			requireWrapped(t, c.call(limited(t), closed), c.op, etcdlock.ErrClosed)
+		}
 	}
 }
 

@@ -82,6 +82,34 @@ func TestGroupsOfDifferentNamesDoNotMeet(t *testing.T) {
 	}
 }
 
+func TestIDsAndValuesAreTakenAsTheyAre(t *testing.T) {
+	t.Parallel()
+	_, client := start(t)
+	ctx, k := limited(t), keep(t, client)
+	odd := []string{"/", "!/", "..", ".", "%2F", "%", " ", "\x00", "\n", "é", "e\u0301", "members", "l1-0", strings.Repeat("/", 512)}
+	g, l := coord.NewGroup(k, "x"), coord.NewLatch(k, "x", len(odd))
+	one := map[string]int{}
+	for _, id := range odd {
+		_, err := g.Join(ctx, id, "\xff\x00"+id)
+		require.NoError(t, err, "%q", id)
+		require.NoError(t, l.Arrive(ctx, id))
+		run(t, client, shardsOf(len(odd)), id, obey)
+		one[id] = 1
+	}
+	peers, err := g.Members(ctx)
+	require.NoError(t, err)
+	require.Len(t, peers, len(odd))
+	for i, p := range peers {
+		require.Equal(t, odd[i], p.ID)
+		require.Equal(t, "\xff\x00"+odd[i], p.Value)
+	}
+	arrived, err := l.Arrived(ctx)
+	require.NoError(t, err)
+	require.Equal(t, odd, arrived)
+	require.NoError(t, l.Wait(ctx))
+	awaitShares(t, client, len(odd), one)
+}
+
 // Somebody else's keys below the folder, and those of locks, are no members.
 func TestOnlyMembersAreMembers(t *testing.T) {
 	t.Parallel()
