@@ -84,24 +84,31 @@ func (s settings) checkAuth() error {
 // theirs ends the test with Fatal.
 func (c *Cluster) ClientAs(tb testing.TB, user string) *clientv3.Client {
 	tb.Helper()
-	client, err := c.NewClientAs(user)
+	cfg, err := c.userConfig(user)
 	if err != nil {
-		tb.Fatalf("embedtest: new client: %v", err)
+		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { closeClient(client) })
-	return client
+	return c.testClient(tb, cfg)
 }
 
-// NewClientAs is [Cluster.ClientAs] for use without a test. The caller must close the client.
+// NewClientAs is [Cluster.ClientAs] for use without a test. It takes 30 s at most. The caller must close the client.
 func (c *Cluster) NewClientAs(user string) (*clientv3.Client, error) {
+	cfg, err := c.userConfig(user)
+	if err != nil {
+		return nil, err
+	}
+	return c.newClient(tokenTimeout, cfg)
+}
+
+func (c *Cluster) userConfig(user string) (clientv3.Config, error) {
 	for _, u := range c.settings.users {
 		if u.Name == user {
 			cfg := c.clientConfig(c.Endpoints())
 			cfg.Username, cfg.Password = u.Name, u.Password
-			return c.newClient(cfg)
+			return cfg, nil
 		}
 	}
-	return nil, fmt.Errorf("embedtest: the cluster has no user %q", user)
+	return clientv3.Config{}, fmt.Errorf("embedtest: the cluster has no user %q", user)
 }
 
 // enableAuth makes the users and turns authentication on. It returns when that is so at every member: until then a

@@ -154,3 +154,20 @@ func TestAClientIsMadeWhileTheLeaderChanges(t *testing.T) {
 	_, err := c.NewClient()
 	require.ErrorIs(t, err, rpctypes.ErrAuthFailed)
 }
+
+func TestAClientWaitsForItsTokenOnABusyMachine(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, c *embedtest.Cluster) {
+		late := c.Delay("Authenticate", 25*time.Second)
+		put(t, c.Client(t), "k", "v")
+		put(t, c.ClientAs(t, "alice"), "alice/k", "v")
+		client, _ := c.Link(t)
+		put(t, client, "k", "w")
+		late.Heal()
+
+		c.LoseReply("Authenticate")
+		began := time.Now()
+		_, err := c.NewClient()
+		require.ErrorContains(t, err, "no answer to the user's password in 30s")
+		require.Equal(t, 30*time.Second, time.Since(began))
+	}, embedtest.WithAuth("secret", alice))
+}

@@ -1,7 +1,11 @@
 package embedtest
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -16,9 +20,10 @@ import (
 )
 
 const (
-	dialTimeout    = 2 * time.Second
 	connectTimeout = 5 * time.Second
 	closeTimeout   = 10 * time.Second
+	tokenTimeout   = 30 * time.Second // for a client without a test
+	reportTime     = 5 * time.Second  // before a test's deadline, to say what is missing
 
 	virtualReconnect = time.Second // an hour without a member takes many attempts, and so time
 )
@@ -39,27 +44,28 @@ var reconnect = grpc.ConnectParams{
 // a client with default configuration in two ways: it reconnects within 50 ms
 // where gRPC's default back-off takes a second, and it logs into the cluster's
 // log. In virtual time it differs in more (see the package documentation). With [WithTLS] it has the certificates, with
-// [WithAuth] it is root's; while the leader changes, it takes up to 5 s until root is authenticated.
+// [WithAuth] it is root's. Then it is authenticated first, which may take until 5 s before the test's deadline, and fails if
+// all members are down.
 func (c *Cluster) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
-	client, err := c.NewClient()
-	if err != nil {
-		tb.Fatalf("embedtest: new client: %v", err)
-	}
-	tb.Cleanup(func() { closeClient(client) })
-	return client
+	return c.testClient(tb, c.clientConfig(c.Endpoints()))
 }
 
-// NewClient is [Cluster.Client] for use without a test. The caller must close the
+// NewClient is [Cluster.Client] for use without a test. It takes 30 s at most. The caller must close the
 // client.
 func (c *Cluster) NewClient() (*clientv3.Client, error) {
-	return c.newClient(c.clientConfig(c.Endpoints()))
+	return c.newClient(tokenTimeout, c.clientConfig(c.Endpoints()))
 }
 
 // Client returns a client that knows this member only, closed by tb's Cleanup.
 func (m *Member) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
-	client, err := m.cluster.newClient(m.cluster.clientConfig([]string{m.endpoint}))
+	return m.cluster.testClient(tb, m.cluster.clientConfig([]string{m.endpoint}))
+}
+
+func (c *Cluster) testClient(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
+	tb.Helper()
+	client, err := c.newClient(c.timeoutIn(tb), cfg)
 	if err != nil {
 		tb.Fatalf("embedtest: new client: %v", err)
 	}
@@ -67,11 +73,35 @@ func (m *Member) Client(tb testing.TB) *clientv3.Client {
 	return client
 }
 
-func (c *Cluster) newClient(cfg clientv3.Config) (*clientv3.Client, error) {
+// timeoutIn returns how long it may take to make a client in a test.
+func (c *Cluster) timeoutIn(tb testing.TB) time.Duration {
+	if c.settings.virtualTime {
+		return tokenTimeout // a test in a bubble must not ask for its deadline
+	}
+	if t, ok := tb.(interface{ Deadline() (time.Time, bool) }); ok {
+		if deadline, ok := t.Deadline(); ok {
+			return max(time.Until(deadline)-reportTime, reportTime)
+		}
+		return math.MaxInt64
+	}
+	return tokenTimeout
+}
+
+// newClient makes a client, which authenticates its user first. That takes long on a busy machine, and fails
+// while the leader changes.
+func (c *Cluster) newClient(timeout time.Duration, cfg clientv3.Config) (*clientv3.Client, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	timer := time.AfterFunc(timeout, cancel)
+	cfg.Context = ctx // not DialTimeout, on which the client's Lease depends too
 	client, err := clientv3.New(cfg)
-	// A user is authenticated when the client is made, which fails while the leader changes.
-	for end := time.Now().Add(connectTimeout); leaderIsMissing(err) && time.Now().Before(end); client, err = clientv3.New(cfg) {
+	for ; leaderIsMissing(err); client, err = clientv3.New(cfg) {
 		time.Sleep(pollInterval)
+	}
+	if !timer.Stop() {
+		if err == nil {
+			err = client.Close()
+		}
+		return nil, fmt.Errorf("no answer to the user's password in %v: %w", timeout, cmp.Or(err, context.Canceled))
 	}
 	if err == nil && c.settings.virtualTime {
 		client.Watcher = newWatcher(etcdserverpb.NewWatchClient(client.ActiveConnection()))
@@ -87,7 +117,6 @@ func (c *Cluster) clientConfig(endpoints []string, opts ...grpc.DialOption) clie
 	}
 	cfg := clientv3.Config{
 		Endpoints:   endpoints,
-		DialTimeout: dialTimeout,
 		DialOptions: append(opts, grpc.WithConnectParams(connect)),
 		Logger:      c.log.logger("client"),
 		TLS:         c.TLSConfig(),
@@ -100,7 +129,7 @@ func (c *Cluster) clientConfig(endpoints []string, opts ...grpc.DialOption) clie
 
 func leaderIsMissing(err error) bool {
 	return errors.Is(err, rpctypes.ErrLeaderChanged) || errors.Is(err, rpctypes.ErrNoLeader) ||
-		errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail)
+		errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) || errors.Is(err, rpctypes.ErrTimeout)
 }
 
 func closeClient(client *clientv3.Client) { closer.Close(client, closeTimeout) }

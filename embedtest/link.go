@@ -44,7 +44,7 @@ type path struct {
 // Both are closed by tb's Cleanup.
 func (c *Cluster) Link(tb testing.TB) (*clientv3.Client, *Link) {
 	tb.Helper()
-	client, l, err := c.NewLink()
+	client, l, err := c.newLink(c.timeoutIn(tb))
 	if err != nil {
 		tb.Fatalf("embedtest: new link: %v", err)
 	}
@@ -55,11 +55,13 @@ func (c *Cluster) Link(tb testing.TB) (*clientv3.Client, *Link) {
 	return client, l
 }
 
-// NewLink is [Cluster.Link] for use without a test. The caller must close the
+// NewLink is [Cluster.Link] for use without a test. It takes 30 s at most. The caller must close the
 // client and then the link.
-func (c *Cluster) NewLink() (*clientv3.Client, *Link, error) {
+func (c *Cluster) NewLink() (*clientv3.Client, *Link, error) { return c.newLink(tokenTimeout) }
+
+func (c *Cluster) newLink(timeout time.Duration) (*clientv3.Client, *Link, error) {
 	l := &Link{cluster: c, paths: map[*Member]*path{}, changed: make(chan struct{})}
-	client, err := c.newClient(c.clientConfig(c.Endpoints(), grpc.WithContextDialer(l.dial)))
+	client, err := c.newClient(timeout, c.clientConfig(c.Endpoints(), grpc.WithContextDialer(l.dial)))
 	if err != nil {
 		return nil, nil, err
 	}
