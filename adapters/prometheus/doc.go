@@ -21,9 +21,9 @@
 //	etcdlock_session_renewal_duration_seconds  histogram, of answered renewals
 //	leader_election_master_status              gauge: see [WithLeaderElectionStatus]
 //
-// Those of locks have the labels lock_kind (mutex, read, write, permit, multi, election) and lock_name. A program may
-// have any number of names, so a name is a label only if [WithNames] lists it. All others share "other". error_type
-// is one of busy, timeout, cancelled, lost, closed, refused and other.
+// Those of locks have the labels lock_kind (mutex, read, write, upgradeable, permit, multi, election) and lock_name.
+// A program may have any number of names, so a name is a label only if [WithNames] lists it. All others share
+// "other". error_type is one of busy, timeout, cancelled, lost, closed, refused and other.
 //
 // The OpenTelemetry module has the same metrics, under the names that its Prometheus exporter turns into these.
 //
