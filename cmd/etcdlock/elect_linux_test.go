@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -109,10 +108,7 @@ func TestElectSaysThatTheHealthCheckDoesNotReturn(t *testing.T) {
 
 func TestElectServesTheLeader(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	address := ownAddress()
 	start(t, "elect", "--id", "me", "--http", address, name(t), "sh", "-c", lead).says("leading")
 
 	get := func(path string) (int, string) {

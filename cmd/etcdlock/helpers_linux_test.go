@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -94,4 +95,10 @@ func (n *network) copy(to, from net.Conn) {
 			return
 		}
 	}
+}
+
+// ownAddress returns an address of this machine that nothing else uses. A port that was free is not reserved, but
+// all of 127.0.0.0/8 is this machine's.
+func ownAddress() string {
+	return fmt.Sprintf("127.%d.%d.%d:4040", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }

@@ -115,10 +115,7 @@ func TestShopOfTheComposeFileIsWatched(t *testing.T) {
 // serves runs a service of the compose file at another port until its metrics have a line, and then ends it.
 func serves(t *testing.T, c *embedtest.Cluster, binary, service, port, line string) {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := free.Addr().String()
-	require.NoError(t, free.Close())
+	address := ownAddress()
 	argv := []string{binary} // the image's entrypoint
 	for _, arg := range project(t).Services[service].Command {
 		switch {

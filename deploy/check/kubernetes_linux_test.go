@@ -3,7 +3,6 @@ package check
 import (
 	"bytes"
 	"encoding/json"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -86,10 +85,7 @@ type candidate struct {
 // inPod runs the sidecar of a pod. It has an address of its own, and an etcd without certificates.
 func inPod(t *testing.T, c *embedtest.Cluster, d appsv1.Deployment, pod string) candidate {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	address := ownAddress()
 	argv := []string{theTool(t)}
 	elect := sidecar(t, d)
 	require.Equal(t, "metadata.name", elect.Env[0].ValueFrom.FieldRef.FieldPath)

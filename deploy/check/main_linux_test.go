@@ -3,6 +3,8 @@ package check
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,4 +135,10 @@ func theTool(t *testing.T) string {
 	path, err := tool()
 	require.NoError(t, err)
 	return path
+}
+
+// ownAddress returns an address of this machine that nothing else uses. A port that was free is not reserved, but
+// all of 127.0.0.0/8 is this machine's.
+func ownAddress() string {
+	return fmt.Sprintf("127.%d.%d.%d:4040", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -65,9 +64,8 @@ func openPostgres(t *testing.T) *sql.DB {
 	dir, owner := serverDir(t, "postgres")
 	find(t, "initdb", "postgres")
 	run(t, owner, "initdb", "-D", dir, "--no-sync", "--auth=trust", "--username=test")
-	port := freePort(t)
-	serve(t, owner, syscall.SIGINT, "postgres", "-D", dir, "-k", dir, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off")
-	return connect(t, "pgx", "postgres://test@127.0.0.1:"+port+"/postgres")
+	serve(t, owner, syscall.SIGINT, "postgres", "-D", dir, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	return connect(t, "pgx", "postgres://test@/postgres?host="+dir)
 }
 
 func openMariaDB(t *testing.T) *sql.DB {
@@ -133,14 +131,6 @@ func serve(t *testing.T, owner *syscall.Credential, stop syscall.Signal, name st
 		_ = c.Process.Signal(stop)
 		_ = c.Wait()
 	})
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
 // connect waits until the server serves.
