@@ -243,7 +243,7 @@ func TestAnUploadOutlivesItsServer(t *testing.T) {
 	second := newServer(t, b.dir, cluster.Client(t))
 	id := b.create(first)
 	answers := b.begin(first, id, true)
-	require.NoError(t, process.Kill())
+	process.Kill()
 	require.Zero(t, (<-answers).status)
 	b.finish(second.URL, id, b.offset(second.URL, id))
 }
@@ -258,9 +258,9 @@ func TestASuspendedServerStopsItsUpload(t *testing.T) {
 	second := newServer(t, b.dir, cluster.Client(t))
 	id := b.create(first)
 	answers := b.begin(first, id, false)
-	require.NoError(t, process.Signal(syscall.SIGSTOP))
+	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
 	offset := b.offset(second.URL, id)
-	require.NoError(t, process.Signal(syscall.SIGCONT))
+	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
 	requireInterrupted(t, <-answers)
 	b.finish(second.URL, id, offset)
 }
