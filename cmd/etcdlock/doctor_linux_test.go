@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/internal/testchild"
 )
 
 // examined runs the doctor and returns what it found of a level, as "check: text: advice".
@@ -187,7 +188,7 @@ func startOldEtcd(t *testing.T) (endpoint string) {
 	cmd := exec.Command("etcd", "--name=m", "--data-dir=data", "--initial-cluster=m="+peer,
 		"--listen-client-urls="+client, "--advertise-client-urls="+client,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer)
-	var log output
+	var log testchild.Output
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/embedtest"
+	"github.com/etcdlock/locks/internal/testchild"
 )
 
 const (
@@ -61,30 +60,12 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// output is what a process has written so far.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // tool is a run of the binary.
 type tool struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	out    output
-	errors output
+	out    testchild.Output
+	errors testchild.Output
 	ended  chan struct{}
 }
 
@@ -94,7 +75,7 @@ func prepare(t *testing.T, endpoints []string, args ...string) *tool {
 	r := &tool{t: t, cmd: exec.Command(binary, args...), ended: make(chan struct{})}
 	r.cmd.Env = append(os.Environ(), "ETCDCTL_ENDPOINTS="+strings.Join(endpoints, ","), "ETCDLOCK="+binary)
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.errors
-	r.cmd.WaitDelay = time.Second // processes that it has left behind have the same output
+	r.cmd.WaitDelay = time.Second // processes that it has left behind have the same testchild.Output
 	return r
 }
 

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/internal/testchild"
 )
 
 const (
@@ -43,29 +44,11 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// output is what a process has written so far.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // process is a command that runs.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	out   output // and errors
+	out   testchild.Output // and errors
 	ended chan struct{}
 }
 

@@ -1,19 +1,19 @@
 package metricscheck
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/etcdlock/locks/internal/testchild"
 )
 
 const (
@@ -42,28 +42,10 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// output is what a process has written so far.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // run starts a process that ends with the test.
-func run(t *testing.T, argv ...string) *output {
+func run(t *testing.T, argv ...string) *testchild.Output {
 	t.Helper()
-	out := &output{}
+	out := &testchild.Output{}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

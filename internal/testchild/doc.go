@@ -1,2 +1,3 @@
-// Package testchild has a test binary start itself again, as another process. It is for tests, on Linux.
+// Package testchild has a test binary start itself again, as another process, and keeps what processes write. It is for tests,
+// on Linux.
 package testchild
