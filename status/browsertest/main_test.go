@@ -52,7 +52,7 @@ func startBrowser(t *testing.T) {
 		t.Skip("chromium is not installed")
 	}
 	browserOnce.Do(func() {
-		opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox)
+		opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WSURLReadTimeout(patience))
 		allocator, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 		var end context.CancelFunc
 		browser, end = chromedp.NewContext(allocator)
