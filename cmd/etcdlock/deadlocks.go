@@ -22,7 +22,8 @@ const exitDeadlock = 1
 
 const aboutWaits = `A holder waits for the locks that are asked for under its own. A ticket says so if the program passes the context of
 the hold on to the calls under it, or is a command under run. Of other programs only the session is known: then a
-circle is possible, but any of the session's holders may be the one that waits.`
+circle is possible, but any of the session's holders may be the one that waits. The locks that package coord takes for its
+shards and its Once are not among those that are read: a circle through one of them is not seen.`
 
 func newWaitGraph(c *connection) *cobra.Command {
 	return &cobra.Command{
