@@ -102,11 +102,17 @@ func TestACompactionOfWhatIsRecordedLeavesNoGap(t *testing.T) {
 	require.NoError(t, c.Members()[0].Restart())
 	put(t, client, "k", "w")
 	require.Len(t, caughtUp(t, h), 3)
+}
 
-	late := c.Record()
-	_, err = late.CatchUp(within(t, patience))
+func TestAHistoryCannotBeginAfterACompaction(t *testing.T) {
+	c := embedtest.Start(t)
+	put(t, c.Client(t), "k", "v")
+	_, err := c.Compact(within(t, patience))
+	require.NoError(t, err)
+	h := c.Record()
+	_, err = h.CatchUp(within(t, patience))
 	require.ErrorContains(t, err, "compacted")
-	changes, err := late.Changes(0)
+	changes, err := h.Changes(0)
 	require.ErrorContains(t, err, "compacted")
 	require.Empty(t, changes)
 }
