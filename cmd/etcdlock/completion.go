@@ -58,8 +58,7 @@ func completeSurrounding(*cobra.Command, []string, string) (names []string, _ co
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// namesWith returns names of locks that begin with the text, as many as etcd tells in time. An error is not the shell's
-// business.
+// namesWith returns names of locks that begin with the text, if etcd answers in time. An error is not the shell's business.
 func (c *connection) namesWith(ctx context.Context, text string) (names []string) {
 	if c.readEnvironment(os.LookupEnv) != nil || c.asks() {
 		return nil

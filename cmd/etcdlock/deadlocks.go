@@ -165,7 +165,10 @@ func printDeadlocks(to io.Writer, format string, found []waits.Cycle, queues []e
 		if !c.Certain {
 			title = "possible deadlock"
 		}
-		rows := [][]string{{title + ":"}}
+		if _, err := fmt.Fprintln(to, title+":"); err != nil {
+			return err
+		}
+		var rows [][]string
 		for _, n := range c.Nodes {
 			verb := "waits for"
 			if n.Place.Holding {

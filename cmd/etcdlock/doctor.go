@@ -117,7 +117,7 @@ func printDiagnosis(to io.Writer, format string, result diagnosisJSON) error {
 			text += ": " + f.Advice
 		}
 		level := f.Level
-		if colour { // in every row, so that the columns stay aligned
+		if colour {
 			level = colours[level] + level + "\x1b[0m"
 		}
 		rows = append(rows, []string{level, f.Check, printable(text)})

@@ -65,11 +65,11 @@ func printQueue(to io.Writer, format string, q status.Queue, now time.Time) erro
 	case asJSON:
 		return printJSON(to, q)
 	case asNames:
-		var rows [][]string
+		var keys []string
 		for _, p := range placesOf(q) {
-			rows = append(rows, []string{p.Key})
+			keys = append(keys, p.Key)
 		}
-		return printTable(to, rows)
+		return printNames(to, keys)
 	}
 	if len(q.Holders)+len(q.Waiters) == 0 {
 		return printTable(to, [][]string{{printable(q.Name) + " is free"}})

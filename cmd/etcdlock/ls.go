@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"iter"
 	"os"
@@ -57,29 +54,19 @@ func (c *connection) list(ctx context.Context, to io.Writer, format string, g gl
 		return err
 	}
 	defer closeClient(client)
-	out := bufio.NewWriter(to)
-	list := newListing(out, format, time.Now())
-	list.grid.colour = to == io.Writer(os.Stdout) && coloured(os.Stdout)
-	found := false
+	locks := []status.Lock{} // not nil, which JSON has as null
 	for q, err := range c.queuesBelow(ctx, client, g.literal) {
 		if err != nil {
 			return err
 		}
-		if !g.matches(q.Name) {
-			continue
-		}
-		found = true
-		if err := list.add(status.Summarize(q)); err != nil {
-			return err
+		if g.matches(q.Name) {
+			locks = append(locks, status.Summarize(q))
 		}
 	}
-	if !found && format != asJSON {
+	if len(locks) == 0 && format != asJSON {
 		say("no lock is held or waited for in %s that matches", c.where())
 	}
-	if err := list.end(); err != nil {
-		return err
-	}
-	return out.Flush()
+	return printLocks(to, format, locks, time.Now(), to == io.Writer(os.Stdout) && coloured(os.Stdout))
 }
 
 // where names what the locks are in.
@@ -99,94 +86,53 @@ func (c *connection) optionsBelow(literal string) []etcdlock.Option {
 	return opts
 }
 
-// queuesBelow yields the locks whose names begin with literal, and perhaps others. Etcd is waited for as long as a
-// command may take, and again after each lock.
+// queuesBelow yields the locks whose names begin with literal, and perhaps others, when all of them have been read.
 func (c *connection) queuesBelow(ctx context.Context, client *clientv3.Client, literal string) iter.Seq2[etcdlock.Queue, error] {
-	opts := c.optionsBelow(literal)
 	return func(yield func(etcdlock.Queue, error) bool) {
-		ctx, end := context.WithCancelCause(ctx)
-		defer end(nil)
-		limit := time.AfterFunc(c.command, func() { end(context.DeadlineExceeded) })
-		defer limit.Stop()
-		for q, err := range etcdlock.InspectAll(ctx, client, opts...) {
-			limit.Stop() // printing does not count
-			if !yield(q, err) {
-				return
-			}
-			limit.Reset(c.command)
-		}
+		ctx, cancel := c.limited(ctx)
+		defer cancel()
+		etcdlock.InspectAll(ctx, client, c.optionsBelow(literal)...)(yield)
 	}
 }
 
-// listing prints one lock after the other.
-type listing struct {
-	to     io.Writer
-	format string
-	now    time.Time
-	grid   grid
-	any    bool // one was printed
-}
-
-func newListing(to io.Writer, format string, now time.Time) *listing {
-	l := &listing{to: to, format: format, now: now, grid: grid{to: to}}
-	l.grid.bold = func(_, column int, cell string) bool { return column == 3 && cell != "0" } // with waiters
-	return l
-}
-
-func (l *listing) add(s status.Lock) error {
-	first := !l.any
-	l.any = true
-	switch l.format {
-	case asNames:
-		_, err := io.WriteString(l.to, printable(s.Name)+"\n")
-		return err
+func printLocks(to io.Writer, format string, locks []status.Lock, now time.Time, colour bool) error {
+	switch format {
 	case asJSON:
-		return l.element(s, first)
-	}
-	if first {
-		header := []string{"NAME", "KIND", "HOLDERS", "WAITERS", "FIRST HOLDER", "IN LINE FOR"}
-		if l.format == asWide {
-			header = append(header, "TOKEN", "LEASE", "FIRST WAITS FOR", "PREFIX")
+		return printJSON(to, locks)
+	case asNames:
+		var names []string
+		for _, l := range locks {
+			names = append(names, printable(l.Name))
 		}
-		if err := l.grid.add(header...); err != nil {
-			return err
-		}
+		return printNames(to, names)
 	}
-	row := []string{
-		printable(s.Name), lockKind(s), strconv.Itoa(s.Holders), strconv.Itoa(s.Waiters), firstHolder(s), heldFor(s, l.now),
+	if len(locks) == 0 {
+		return nil
 	}
-	if l.format == asWide {
-		token, lease := "-", "-"
-		if s.First != nil {
-			token, lease = strconv.FormatInt(s.First.Token, 10), s.First.Lease
-		}
-		row = append(row, token, lease, waiting(s, l.now), printable(s.Prefix))
+	header := []string{"NAME", "KIND", "HOLDERS", "WAITERS", "FIRST HOLDER", "IN LINE FOR"}
+	if format == asWide {
+		header = append(header, "TOKEN", "LEASE", "FIRST WAITS FOR", "PREFIX")
 	}
-	return l.grid.add(row...)
-}
-
-// element prints one of an array.
-func (l *listing) element(s status.Lock, first bool) error {
-	var text bytes.Buffer
-	text.WriteString(map[bool]string{true: "[\n  ", false: ",\n  "}[first])
-	e := json.NewEncoder(&text)
-	e.SetIndent("  ", "  ")
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		return err
+	rows := [][]string{header}
+	for _, l := range locks {
+		rows = append(rows, lockRow(l, format == asWide, now))
 	}
-	_, err := l.to.Write(bytes.TrimRight(text.Bytes(), "\n"))
+	_, err := io.WriteString(to, aligned(rows, func(row, column int) bool {
+		return colour && (row == 0 || header[column] == "WAITERS" && rows[row][column] != "0")
+	}))
 	return err
 }
 
-func (l *listing) end() error {
-	switch {
-	case l.format == asJSON && l.any:
-		_, err := io.WriteString(l.to, "\n]\n")
-		return err
-	case l.format == asJSON:
-		_, err := io.WriteString(l.to, "[]\n")
-		return err
+func lockRow(l status.Lock, wide bool, now time.Time) []string {
+	row := []string{
+		printable(l.Name), lockKind(l), strconv.Itoa(l.Holders), strconv.Itoa(l.Waiters), firstHolder(l), heldFor(l, now),
 	}
-	return l.grid.flush()
+	if !wide {
+		return row
+	}
+	token, lease := "-", "-"
+	if l.First != nil {
+		token, lease = strconv.FormatInt(l.First.Token, 10), l.First.Lease
+	}
+	return append(row, token, lease, waiting(l, now), printable(l.Prefix))
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -59,15 +58,20 @@ func printJSON(w io.Writer, value any) error {
 	return e.Encode(value)
 }
 
-// printTable aligns columns.
+// printTable prints rows in columns.
 func printTable(to io.Writer, rows [][]string) error {
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		if _, err := io.WriteString(w, strings.Join(row, "\t")+"\n"); err != nil {
-			return err
-		}
+	_, err := io.WriteString(to, aligned(rows, nil))
+	return err
+}
+
+// printNames prints a name in each line.
+func printNames(to io.Writer, names []string) error {
+	var text strings.Builder
+	for _, name := range names {
+		text.WriteString(name + "\n")
 	}
-	return w.Flush()
+	_, err := io.WriteString(to, text.String())
+	return err
 }
 
 // printable replaces what would change the terminal or the columns: names and labels are others' texts.

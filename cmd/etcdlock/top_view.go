@@ -125,24 +125,11 @@ func (d *detail) help() string {
 
 // marked aligns rows below a header, and marks one.
 func marked(rows [][]string, at, width int) []string {
-	var text strings.Builder
-	g := grid{to: &text}
-	for _, row := range rows {
-		_ = g.add(row...) // a builder has no errors
-	}
-	_ = g.flush()
-	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(aligned(rows, nil), "\n"), "\n")
 	lines[0] = bold(lines[0])
 	if at+1 < len(lines) {
 		line := ansi.Truncate(lines[at+1], width, "…")
 		lines[at+1] = "\x1b[7m" + line + strings.Repeat(" ", width-ansi.StringWidth(line)) + "\x1b[0m"
 	}
 	return lines
-}
-
-func bold(text string) string {
-	if text == "" {
-		return ""
-	}
-	return "\x1b[1m" + text + "\x1b[0m"
 }
