@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -32,7 +31,7 @@ func leftovers(t *testing.T, client *clientv3.Client) (left []string) {
 func TestNothingIsLeftInEtcd(t *testing.T) {
 	t.Parallel()
 	executable := filepath.Join(t.TempDir(), "executable")
-	require.NoError(t, os.WriteFile(executable, []byte("text"), 0o700)) //nolint:gosec // it has to be executable
+	writeExecutable(t, executable, "text")
 	cluster := embedtest.Start(t)
 	client := cluster.Client(t)
 	for _, c := range []struct {

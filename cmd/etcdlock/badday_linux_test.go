@@ -39,7 +39,7 @@ func TestMistakesAreToldInOneLine(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	require.NoError(t, os.WriteFile(plain, []byte("text"), 0o600))
 	executable := filepath.Join(t.TempDir(), "executable")
-	require.NoError(t, os.WriteFile(executable, []byte("text"), 0o700)) //nolint:gosec // it has to be executable
+	writeExecutable(t, executable, "text")
 	for _, c := range []struct {
 		args []string
 		code int

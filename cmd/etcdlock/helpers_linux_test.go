@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,4 +102,13 @@ func (n *network) copy(to, from net.Conn) {
 // all of 127.0.0.0/8 is this machine's.
 func ownAddress() string {
 	return fmt.Sprintf("127.%d.%d.%d:4040", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+}
+
+// writeExecutable writes a file that is going to be executed. The kernel refuses that while a process that another test
+// is about to start has inherited the open file, so nothing is started meanwhile.
+func writeExecutable(t *testing.T, path, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o700)) //nolint:gosec // it has to be executable
 }

@@ -44,7 +44,7 @@ func newKitchen(t *testing.T) kitchen {
 func (k kitchen) program(name, script string) kitchen {
 	k.t.Helper()
 	path := filepath.Join(k.dir, name)
-	require.NoError(k.t, os.WriteFile(path, []byte("#!/bin/sh\ncd "+k.dir+"\n"+script+"\n"), 0o700)) //nolint:gosec // it has to be executable
+	writeExecutable(k.t, path, "#!/bin/sh\ncd "+k.dir+"\n"+script+"\n")
 	return k
 }
 

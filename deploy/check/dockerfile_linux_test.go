@@ -97,7 +97,7 @@ func TestBinaryRunsInAnEmptyRoot(t *testing.T) {
 	dir := t.TempDir()
 	binary, err := os.ReadFile(theTool(t))
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "etcdlock"), binary, 0o755)) //nolint:gosec // it has to be executable
+	writeExecutable(t, filepath.Join(dir, "etcdlock"), string(binary))
 	cmd := exec.Command("/etcdlock", "version")
 	cmd.Path, cmd.Dir, cmd.Env = "/etcdlock", "/", []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir}

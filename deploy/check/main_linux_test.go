@@ -108,8 +108,17 @@ func endpoints(all []string) string { return "ETCDCTL_ENDPOINTS=" + strings.Join
 func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "script")
-	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700)) //nolint:gosec // it has to be executable
+	writeExecutable(t, path, "#!/bin/sh\n"+text+"\n")
 	return path
+}
+
+// writeExecutable writes a file that is going to be executed. The kernel refuses that while a process that another test
+// is about to start has inherited the open file, so nothing is started meanwhile.
+func writeExecutable(t *testing.T, path, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o700)) //nolint:gosec // it has to be executable
 }
 
 // theTool returns the path of the tool's binary.
