@@ -43,7 +43,7 @@ var errStop = errors.New("stop")
 func run(t testing.TB, client *clientv3.Client, s func(session.Source) *coord.Shards, id string, w work) *runner {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(limited(t))
-	r := &runner{sessions: keep(t, client, session.WithTTL(2*time.Second)), stop: stop, over: make(chan struct{})}
+	r := &runner{sessions: keep(t, client, session.WithTTL(10*time.Second)), stop: stop, over: make(chan struct{})}
 	go func() {
 		defer close(r.over)
 		r.err = s(r.sessions).Run(ctx, id, w)
