@@ -137,14 +137,10 @@ func (h *History) CatchUp(ctx context.Context) (revision int64, err error) {
 		return true
 	})
 	if err == nil {
-		var ended error
-		err = c.poll(ctx, func() bool {
-			ended = h.ended() // before the revision: what was recorded at the end counts
-			return h.Revision() >= revision || ended != nil
-		})
-		if err == nil && h.Revision() < revision {
-			err = ended
-		}
+		err = c.poll(ctx, func() bool { return h.Revision() >= revision || h.ended() != nil })
+	}
+	if h.Revision() < revision {
+		err = cmp.Or(err, h.ended())
 	}
 	if err != nil {
 		return 0, fmt.Errorf("embedtest: catch up with the history: %w", err)
