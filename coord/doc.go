@@ -113,6 +113,9 @@
 // Joining is one round trip and one raft entry, however many members there are. A member costs a watch and a small read
 // about every 10 s. Observe costs one read of all members, a watch on them, and about every 10 s a read without values.
 // Each change is one event to each observer. A member of Shards costs a membership, an Observe of members and shards, and
-// for each shard that it owns a lock, which takes a read and a new watch about every 10 s. So Shards are for some hundreds
-// of shards.
+// for each shard that it owns a lock, which takes a read and a new watch about every 10 s: together about 100 requests a
+// second for 512 shards, and another read each while other keys are written. So Shards are for some hundreds of shards.
+//
+// A member that joins gets its shards one after the other, a round trip to etcd each. The last of 128 has no owner for
+// about 0.7 s if a round trip takes 5 ms.
 package coord

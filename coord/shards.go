@@ -22,7 +22,7 @@ type Shards struct {
 // NewShards returns the n shards of name, whose members and owners are bound to sessions from src. All members must give
 // the same n, see [CountError]. No request is made; a name that cannot be one is reported by the first call
 // ([etcdlock.ErrInvalidName]). It panics if n is not between 1 and 10,000, or src is nil. Each shard costs its owner a
-// lock and a watch.
+// lock, a watch, and two or three small requests about every 10 s.
 func NewShards(src session.Source, name string, n int, opts ...Option) *Shards {
 	needCount("shards", n)
 	return &Shards{newCommon(shards, src, name, opts), n}
