@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,6 +12,9 @@ import (
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
+
+// markUpgrade marks the place in line of an upgrade. It is the holder's own, and gone once the hold is upgraded.
+const markUpgrade = "upgrade"
 
 // ask stands in line for a lock until its holder has given it up, and removes the holder after grace, unless that is 0.
 // A holder that looks for waiters gives the lock up then: "run --yield", or one that calls Hold.Wanted.
@@ -23,7 +27,8 @@ func (c *connection) ask(ctx context.Context, client *clientv3.Client, queue etc
 		waiting, cancel = context.WithTimeout(ctx, grace)
 		defer cancel()
 	}
-	if queue.Holding == len(queue.Places) { // nobody waits yet
+	waits := func(p etcdlock.Place) bool { return !p.Holding && p.Owner.Mark != markUpgrade }
+	if !slices.ContainsFunc(queue.Places, waits) { // nobody does yet
 		leave := c.standInLine(waiting, client, queue.Name)
 		defer leave()
 	}

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
+	"strconv"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/etcdlock/locks/etcdlock"
+	"github.com/etcdlock/locks/session"
 )
 
 const yielding = "trap 'echo yielded; exit 6' TERM; echo ready; while :; do sleep 0.02; done"
@@ -76,6 +81,41 @@ func TestReleaseAskRemovesTheHolderAfterTheGrace(t *testing.T) {
 	require.Len(t, keys(t, name(t)), 1, "the asker has not stood in line: somebody did already")
 	waiter.signal(syscall.SIGTERM)
 	require.Zero(t, waiter.code())
+}
+
+// The upgrade may wait before the asker comes, or after. Its own place in line asks nobody for anything.
+func TestReleaseAskWaitsForAHolderThatIsUpgraded(t *testing.T) {
+	t.Parallel()
+	for _, upgradesFirst := range []bool{true, false} {
+		sessions := session.Keep(shared.Client(t))
+		t.Cleanup(func() { _ = sessions.Close(context.WithoutCancel(t.Context())) })
+		lock := etcdlock.NewRWMutex(sessions, name(t))
+		h, err := lock.Lock(within(t))
+		require.NoError(t, err)
+		require.NoError(t, h.Downgrade(within(t)))
+		reader, err := lock.RLock(within(t))
+		require.NoError(t, err)
+
+		upgraded := make(chan error, 1)
+		ctx := within(t)
+		upgrade := func() { go func() { upgraded <- h.Upgrade(ctx) }() }
+		if upgradesFirst {
+			upgrade()
+			inLine(t, name(t), 3)
+		}
+		asker := start(t, "release", "--ask", "--token", strconv.FormatInt(int64(h.Token()), 10), name(t))
+		if !upgradesFirst {
+			inLine(t, name(t), 3)
+			upgrade()
+		}
+		inLine(t, name(t), 4)
+		require.NoError(t, reader.Unlock(within(t)))
+		require.NoError(t, <-upgraded)
+		require.NoError(t, h.Wanted(within(t)), "the asker is still in line")
+		require.NoError(t, h.Unlock(within(t)))
+		require.Zero(t, asker.code())
+		require.Empty(t, keys(t, name(t)))
+	}
 }
 
 func TestReleaseAskIsForTheHolderOfAnExclusiveLock(t *testing.T) {

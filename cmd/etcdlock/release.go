@@ -31,7 +31,7 @@ shows them. It asks before it removes anything, unless --yes is given. The exit 
 free.
 
 With --ask it stands in line and waits until the holder releases the lock, as "etcdlock run --yield" does, and
-a program that calls Hold.Wanted. With --grace it removes a holder that has not done so by then.`,
+a program that calls Hold.Wanted. The holder must have the lock exclusively, or be upgradeable. With --grace it removes a holder that has not done so by then.`,
 		Args: mistakes(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.check(cmd.Flags()); err != nil {
@@ -111,8 +111,9 @@ func (c *connection) release(cmd *cobra.Command, name string, r releaseFlags) er
 	}
 	place := found[0]
 	only := status.Describe(etcdlock.Queue{Name: name, Holding: 1, Places: found})
-	if r.ask && (!place.Holding || place.Kind != fairqueue.Exclusive.String()) {
-		return mistakef("--ask is for the holder of an exclusive lock, and nobody else looks who waits; see etcdlock inspect")
+	mayWrite := place.Kind == fairqueue.Exclusive.String() || place.Kind == fairqueue.Upgradeable.String()
+	if r.ask && (!place.Holding || !mayWrite) {
+		return mistakef("--ask is for the holder of an exclusive or upgradeable lock, and nobody else looks who waits; see etcdlock inspect")
 	}
 	if err := printQueue(os.Stderr, asWide, only, time.Now()); err != nil {
 		return err
