@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -120,11 +122,15 @@ func (l *Link) Close() {
 }
 
 func (l *Link) change(members []*Member, apply func(*path)) {
-	if len(members) == 0 {
-		members = l.cluster.members
+	all := len(members) == 0
+	if all {
+		members = l.cluster.Members()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if all { // a removed member's connections may be there still
+		members = slices.AppendSeq(members, maps.Keys(l.paths))
+	}
 	for _, m := range members {
 		if m.cluster != l.cluster {
 			panic(fmt.Sprintf("embedtest: %s belongs to another cluster", m.name))

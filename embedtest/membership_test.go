@@ -90,6 +90,21 @@ func TestARemovedMemberIsGoneForGood(t *testing.T) {
 	require.Equal(t, "v", get(t, client, "k"))
 }
 
+func TestHealingALinkReachesARemovedMember(t *testing.T) {
+	c := embedtest.Start(t, embedtest.WithSize(3))
+	removed := c.Leader()
+	client, link := c.Link(t)
+	client.SetEndpoints(removed.Endpoint())
+	put(t, client, "k", "v") // on a connection to the member
+	link.Blackhole(removed)
+	require.NoError(t, removed.Remove(within(t, patience)))
+	client.SetEndpoints(append(c.Endpoints(), removed.Endpoint())...)
+	link.Heal()
+	for range 3 { // on each connection
+		require.Equal(t, "v", get(t, client, "k"))
+	}
+}
+
 func TestLinksAndIsolationReachMembersThatCame(t *testing.T) {
 	c := embedtest.Start(t, embedtest.WithSize(2))
 	added, err := c.AddMember(within(t, patience))
