@@ -141,7 +141,9 @@ func (l *Link) keepStream(key string) {
 			defer l.mu.Unlock()
 			l.keeps = false
 		}()
-		w, err := l.Open(ctx, l.client, openLimit, key, clientv3.WithFilterPut(), clientv3.WithFilterDelete(),
+		standing, end := request.Grace(ctx) // the client logs it if a stream ends while it authenticates for it
+		defer end()
+		w, err := l.Open(standing, l.client, openLimit, key, clientv3.WithFilterPut(), clientv3.WithFilterDelete(),
 			clientv3.WithProgressNotify()) // so that after a disconnection etcd need not look far back
 		if err != nil {
 			return
@@ -151,6 +153,8 @@ func (l *Link) keepStream(key string) {
 			select {
 			case _, ok = <-w.Events:
 			case <-w.Ended:
+				ok = false
+			case <-ctx.Done():
 				ok = false
 			}
 		}
