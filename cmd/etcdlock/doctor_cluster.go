@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -75,8 +76,8 @@ func (d *doctor) member(endpoint string, s *clientv3.StatusResponse) {
 // together compares the members that answered.
 func (d *doctor) together(up []*clientv3.StatusResponse) {
 	const check = "members"
-	first := slices.MinFunc(up, func(a, b *clientv3.StatusResponse) int { return int(int64(a.RaftIndex) - int64(b.RaftIndex)) })
-	last := slices.MaxFunc(up, func(a, b *clientv3.StatusResponse) int { return int(int64(a.RaftIndex) - int64(b.RaftIndex)) })
+	byIndex := func(a, b *clientv3.StatusResponse) int { return cmp.Compare(a.RaftIndex, b.RaftIndex) }
+	first, last := slices.MinFunc(up, byIndex), slices.MaxFunc(up, byIndex)
 	leaders := map[uint64]bool{}
 	for _, s := range up {
 		if s.Leader != 0 {
@@ -165,8 +166,8 @@ func (d *doctor) compaction(ctx context.Context) {
 		if compacted != 0 || err != nil || !answer.Created {
 			break
 		}
-		// The refusal, if there is one, follows the notice of the creation.
-		if progress(watching, d.client) != nil {
+		// The refusal, if there is one, follows the notice of the creation, and comes before the progress that is asked for.
+		if d.client.RequestProgress(watching) != nil {
 			break
 		}
 	}
@@ -180,9 +181,6 @@ func (d *doctor) compaction(ctx context.Context) {
 		d.add(levelOK, check, "", "%d revisions are kept", kept)
 	}
 }
-
-// progress asks for a notice on the stream of ctx's watches, which comes behind what is on the way.
-func progress(ctx context.Context, client *clientv3.Client) error { return client.RequestProgress(ctx) }
 
 // grant is the command that permits locks.
 func (d *doctor) grant() string {

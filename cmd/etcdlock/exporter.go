@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -46,7 +45,7 @@ alone. A signal ends it, with the exit code 0.`,
   etcdlock exporter --http :9479 'orders/*'`,
 		Args: mistakes(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			g, err := newGlob(strings.Join(append(args, "*")[:1], ""))
+			g, err := globOf(args)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,14 @@ type glob struct {
 	pattern *regexp.Regexp
 }
 
+// globOf returns the pattern that may be the only one of a command's arguments; without it all names match.
+func globOf(args []string) (glob, error) {
+	if len(args) == 0 {
+		return newGlob("*")
+	}
+	return newGlob(args[0])
+}
+
 func newGlob(pattern string) (glob, error) {
 	var expression, literal strings.Builder
 	plain := true

@@ -36,7 +36,7 @@ It reads 500 holders and waiters in a request, all as of one moment, and prints 
   etcdlock ls -o json | jq '.[] | select(.waiters > 0)'`,
 		Args: mistakes(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			g, err := newGlob(strings.Join(append(args, "*")[:1], ""))
+			g, err := globOf(args)
 			if err != nil {
 				return err
 			}

@@ -34,7 +34,7 @@ line says so, and the last state stays on the screen.`,
 			if !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
 				return mistakef("top needs a terminal; see etcdlock ls")
 			}
-			g, err := newGlob(strings.Join(append(args, "*")[:1], ""))
+			g, err := globOf(args)
 			if err != nil {
 				return err
 			}
