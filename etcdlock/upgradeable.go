@@ -55,11 +55,12 @@ func (u *UpgradeableLock) TryLock(ctx context.Context) (*Hold, error) {
 // it does nothing.
 //
 // If ctx ends first, the error wraps its error, and the hold is what it was. The session undoes in the background
-// what an unanswered request may have changed. Until etcd answers, later readers may have to wait. The error wraps
-// [ErrLost] (or [ErrClosed], [ErrUnlocked]) if the hold has ended. It is [ErrUpgrade] for the hold of a reader that
-// is not upgradeable, and if ctx comes from another reader's hold of the same lock, for which the call would wait.
-// Other holds that cannot be downgraded get an error, and so does a call while another Upgrade or Downgrade of the
-// hold is under way.
+// what a failed request may have changed. Until it has, later readers may have to wait, and so do further calls of
+// Upgrade and Downgrade: while etcd has no space, the first call fails with etcd's error, and later ones with ctx's.
+// The error wraps [ErrLost] (or [ErrClosed], [ErrUnlocked]) if the hold has ended. It is [ErrUpgrade] for the hold
+// of a reader that is not upgradeable, and if ctx comes from another reader's hold of the same lock, for which the
+// call would wait. Other holds that cannot be downgraded get an error, and so does a call while another Upgrade or
+// Downgrade of the hold is under way.
 func (h *Hold) Upgrade(ctx context.Context) error {
 	return h.change(ctx, "upgrade", func(c *ticketClaim) error {
 		for other := range holdsAt(ctx, h.lock.source, h.lock.covers[0].prefix) {
@@ -71,9 +72,7 @@ func (h *Hold) Upgrade(ctx context.Context) error {
 		defer stop()
 		defer context.AfterFunc(h.Context(), stop)()
 		err := c.Upgrade(ctx)
-		if err == nil {
-			h.sharing.Store(false)
-		}
+		h.sharing.Store(err != nil) // also if only a Downgrade has failed before
 		return err
 	})
 }

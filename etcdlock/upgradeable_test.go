@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/etcdlock/locks/etcdlock"
 )
@@ -157,5 +158,20 @@ func TestAnUpgradeIsShown(t *testing.T) {
 	unlock(t, reader)
 	require.NoError(t, await(t, "the upgrade", upgrade))
 	require.Equal(t, []string{"exclusive"}, kinds())
+	unlock(t, h)
+}
+
+// What a failed Downgrade has done cannot be known. The failed Upgrade makes the hold a reader's.
+func TestAnUpgradeThatFailsAfterAFailedDowngradeLeavesAReader(t *testing.T) {
+	q := newLine(t)
+	h := lock(t, q.mine)
+	disarm := fillUp(t, q.cluster)
+	require.ErrorIs(t, h.Downgrade(within(t)), rpctypes.ErrNoSpace)
+	require.ErrorIs(t, h.Upgrade(within(t)), rpctypes.ErrNoSpace)
+	require.True(t, h.Shared())
+	disarm()
+	unlock(t, lock(t, q.theirs.RLocker()))
+	require.NoError(t, h.Upgrade(within(t)))
+	require.False(t, h.Shared())
 	unlock(t, h)
 }
