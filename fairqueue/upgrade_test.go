@@ -222,24 +222,28 @@ func TestALostReplyOfAnUpgradeIsHarmless(t *testing.T) {
 func TestAnUpgradeThatEndsInDoubtPutsTheMarkBack(t *testing.T) {
 	c, client, q := beginQueue(t)
 	ticket := hold(t, q, u)
+	lose := func() *embedtest.Fault { return c.LoseReply("Txn", embedtest.When(unmarking)) }
 	for _, readers := range []int{0, 1} {
-		var reader *fairqueue.Ticket
-		if readers > 0 {
-			reader = hold(t, q, s)
-		}
 		ctx, cancel := context.WithCancel(within(t, patience))
-		fault := c.LoseReply("Txn", embedtest.When(unmarking), embedtest.Once())
-		upgrade := background(t, func() error { return ticket.Upgrade(ctx) })
-		if readers > 0 {
+		start := func() <-chan error { return background(t, func() error { return ticket.Upgrade(ctx) }) }
+		var fault *embedtest.Fault
+		var upgrade <-chan error
+		if readers == 0 {
+			fault = lose()
+			upgrade = start()
+		} else {
+			reader := hold(t, q, s)
+			upgrade = start()
 			eventually(t, "the barrier is in line", func() bool { return len(keysUnder(t, client, "q")) == 3 })
+			fault = lose() // not of the attempt before, which readers refuse
 			leave(t, reader)
 		}
 		require.NoError(t, fault.Wait(within(t, patience)))
 		cancel()
 		require.ErrorIs(t, result(t, upgrade), context.Canceled)
+		fault.Heal()
 		eventuallyOnly(t, q, ticket)
 		leave(t, hold(t, q, s))
-		fault.Heal()
 	}
 	require.NoError(t, ticket.Upgrade(within(t, patience)))
 	requireBusy(t, q, s)
