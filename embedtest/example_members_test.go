@@ -173,7 +173,7 @@ func ExampleCluster_AddMember() {
 			if err := old.Remove(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			_, err = client.Put(t.Context(), "k", "v")
+			_, err = client.Get(t.Context(), "k") // tried again where the removed member has ended it
 			fmt.Println(added.Name(), "for", old.Name(), err)
 		}
 	})
