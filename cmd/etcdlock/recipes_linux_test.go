@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recipe returns the command below a comment of the recipes in docs/shell.md.
+// recipe returns the command below a comment of the recipes in the README.
 func recipe(t *testing.T, comment string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/shell.md")
+	text, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
-	_, section, _ := strings.Cut(string(text), "\n## Recipes\n")
+	_, section, _ := strings.Cut(string(text), "\n## From the shell\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	_, block, found := strings.Cut(section, "# "+comment)
 	require.True(t, found, comment)
