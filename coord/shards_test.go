@@ -190,13 +190,15 @@ func TestErrorOfAWorkEndsRun(t *testing.T) {
 	t.Parallel()
 	_, client := start(t)
 	broken := errors.New("broken")
-	var stopped sync.Map
+	var others sync.WaitGroup // without a Lock under way, whose key would be removed after Run
+	others.Add(3)
 	r := run(t, client, shardsOf(4), "a", func(ctx context.Context, h *etcdlock.Hold, shard int) error {
 		if shard == 2 {
+			others.Wait()
 			return fmt.Errorf("%w, and %w", broken, context.DeadlineExceeded) // that of a context of its own
 		}
+		others.Done()
 		<-ctx.Done()
-		stopped.Store(shard, true)
 		return ctx.Err()
 	})
 	<-r.over
