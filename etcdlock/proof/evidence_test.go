@@ -154,10 +154,24 @@ func (e *evidence) transferred(l *timeline, t transfer, led map[string]ticketID)
 	case next == nil || next.value != t.to:
 		return fmt.Errorf("next was %v, from revision %d", next, from.deleted)
 	}
-	if id, leads := led[t.to]; leads && id != next.ticketID && !e.wasStruck(l, next.ticketID) {
+	if id, leads := led[t.to]; leads && id != next.ticketID && !e.wasStruck(l, next.ticketID) && !l.replacedSession(next, id) {
 		return fmt.Errorf("%s was first from revision %d until %d, and then it led with %s, from %d", next.key, from.deleted, next.deleted, id.key, id.created)
 	}
 	return nil
+}
+
+// replacedSession reports whether the candidate of a ticket has stood again in another session, after the loss of the first
+// one: no ticket of its lease was there any more.
+func (l *timeline) replacedSession(first *ticket, again ticketID) bool {
+	if t := l.tickets[again]; t == nil || t.lease == first.lease {
+		return false
+	}
+	for _, t := range l.tickets {
+		if t.lease == first.lease && t.deleted > first.deleted {
+			return false
+		}
+	}
+	return true
 }
 
 func (e *evidence) wasStruck(l *timeline, id ticketID) bool {
