@@ -14,7 +14,8 @@ func happened(queue, words string) *timeline {
 	l, created := newTimeline(), map[string]int64{}
 	for i, word := range strings.Fields(words) {
 		revision, key := int64(i+1), "etcdlock/"+queue+"/"+word[1:]
-		kv := &mvccpb.KeyValue{Key: []byte(key), ModRevision: revision, Lease: 1, Value: []byte(word[1:])}
+		lease := int64(word[2] - '0')
+		kv := &mvccpb.KeyValue{Key: []byte(key), ModRevision: revision, Lease: lease, Value: []byte(word[1:])}
 		switch word[0] {
 		case '-':
 			l.deleted(key, revision, revision)
@@ -125,6 +126,10 @@ func TestContradictionsToHistoryAreCaught(t *testing.T) {
 		"transferred, and nothing is over": {false, "+l1-0 +l2-0", []func(*evidence){passed("l2-0", id("l1-0", 1))}},
 		"transferred, and passed over": {false, "+l1-0 +l2-0 +l3-0 -l1-0 -l2-0 +l2-0 -l3-0",
 			[]func(*evidence){passed("l2-0", id("l1-0", 1)), led(2, 7, "l2-0", id("l2-0", 6))}},
+		"transferred, and its session lost": {true, "+l1-0 +l2-0 +l3-0 -l1-0 -l2-0 +l4-0 -l3-0",
+			[]func(*evidence){passed("l2-0", id("l1-0", 1)), led(2, 7, "l2-0", id("l4-0", 6))}},
+		"transferred, and passed over in a session that lives": {false, "+l1-0 +l2-0 +l2-1 +l3-0 -l1-0 -l2-0 +l4-0 -l2-1 -l3-0",
+			[]func(*evidence){passed("l2-0", id("l1-0", 1)), led(2, 9, "l2-0", id("l4-0", 7))}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
