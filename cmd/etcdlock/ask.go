@@ -9,12 +9,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdlock/locks/cmd/etcdlock/internal/child"
+	"github.com/etcdlock/locks/cmd/etcdlock/internal/waits"
 	"github.com/etcdlock/locks/etcdlock"
 	"github.com/etcdlock/locks/session"
 )
-
-// markUpgrade marks the place in line of an upgrade. It is the holder's own, and gone once the hold is upgraded.
-const markUpgrade = "upgrade"
 
 // ask stands in line for a lock until its holder has given it up, and removes the holder after grace, unless that is 0.
 // A holder that looks for waiters gives the lock up then: "run --yield", or one that calls Hold.Wanted.
@@ -27,8 +25,8 @@ func (c *connection) ask(ctx context.Context, client *clientv3.Client, queue etc
 		waiting, cancel = context.WithTimeout(ctx, grace)
 		defer cancel()
 	}
-	waits := func(p etcdlock.Place) bool { return !p.Holding && p.Owner.Mark != markUpgrade }
-	if !slices.ContainsFunc(queue.Places, waits) { // nobody does yet
+	inLine := func(p etcdlock.Place) bool { return !p.Holding && p.Owner.Mark != waits.MarkUpgrade }
+	if !slices.ContainsFunc(queue.Places, inLine) { // the place of an upgrade is the holder's own
 		leave := c.standInLine(waiting, client, queue.Name)
 		defer leave()
 	}

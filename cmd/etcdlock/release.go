@@ -113,7 +113,7 @@ func (c *connection) release(cmd *cobra.Command, name string, r releaseFlags) er
 	only := status.Describe(etcdlock.Queue{Name: name, Holding: 1, Places: found})
 	mayWrite := place.Kind == fairqueue.Exclusive.String() || place.Kind == fairqueue.Upgradeable.String()
 	if r.ask && (!place.Holding || !mayWrite) {
-		return mistakef("--ask is for the holder of an exclusive or upgradeable lock, and nobody else looks who waits; see etcdlock inspect")
+		return mistakef("--ask is for the holder of an exclusive or upgradeable lock: no other holder looks for waiters; see etcdlock inspect")
 	}
 	if err := printQueue(os.Stderr, asWide, only, time.Now()); err != nil {
 		return err

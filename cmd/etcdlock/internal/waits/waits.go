@@ -80,13 +80,13 @@ func (g *Graph) behind(q etcdlock.Queue, first, i int) {
 	for ahead := i - 1; ahead >= 0; ahead-- {
 		other := q.Places[ahead]
 		switch {
-		case p.Owner.Mark == upgrade: // it is ahead of those that wait
+		case p.Owner.Mark == MarkUpgrade: // it is ahead of those that wait
 			if other.Kind == shared && other.Holding {
 				g.add(first+i, first+ahead, certain)
 			}
 		case p.Kind == shared && other.Kind == upgradeable:
 		case p.Kind == upgradeable && other.Kind == shared:
-		case other.Kind == upgradeable, other.Owner.Mark == upgrade:
+		case other.Kind == upgradeable, other.Owner.Mark == MarkUpgrade:
 			g.add(first+i, first+ahead, certain) // which does not wait for all that is ahead of it
 		case p.Kind == permit && other.Kind == permit && other.Holding:
 			// It is in the way for sure if there is no room for both.
@@ -105,9 +105,10 @@ const (
 	shared      = "shared"
 	upgradeable = "upgradeable"
 	permit      = "permit"
-
-	upgrade = "upgrade" // the mark of a place that an upgradeable hold has until it is upgraded
 )
+
+// MarkUpgrade is the mark of a place that an upgradeable hold has in line until it is upgraded.
+const MarkUpgrade = "upgrade"
 
 // under adds the waits of the holders.
 func (g *Graph) under() {
